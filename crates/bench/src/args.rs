@@ -1,0 +1,122 @@
+//! The command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Parser;
+
+/// Measures the store against raw files and channels, in the same run on the same machine
+#[derive(Debug, Parser)]
+#[command(name = "changefeed-bench")]
+pub(crate) struct Args {
+    /// Rows to measure, by name or prefix (see --list); all rows if none is given
+    #[arg(value_name = "ROWS")]
+    pub(crate) rows: Vec<String>,
+
+    /// Fewer writes and shorter rounds: everything within two minutes
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Also writes the results to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Where to put the data: a folder in here, removed at the end [default: the system's folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Lists the rows and measures nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Writes to this folder until killed: what `reopen_after_crash` runs as a child process
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) crash_child: Option<PathBuf>,
+}
+
+impl Args {
+    /// The arguments of this process; ends it with exit code 2 if they make no sense.
+    pub(crate) fn from_command_line() -> Self {
+        Self::parse()
+    }
+
+    /// How much to measure.
+    pub(crate) fn scale(&self) -> Scale {
+        if self.quick { Scale::QUICK } else { Scale::FULL }
+    }
+}
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scale {
+    /// Whether `--quick` was given.
+    pub(crate) quick: bool,
+    /// How many rounds, each of the baseline and of the subject.
+    pub(crate) rounds: usize,
+    /// How long a round of either lasts.
+    pub(crate) round: Duration,
+    /// Writes before the store is reopened.
+    pub(crate) lifecycle_writes: u64,
+    /// Items over which these writes go.
+    pub(crate) lifecycle_items: u64,
+    /// Items in the feed that is read.
+    pub(crate) feed_items: u64,
+    /// Wake-ups in a round.
+    pub(crate) wake_ups: usize,
+}
+
+impl Scale {
+    const FULL: Self = Self {
+        quick: false,
+        rounds: 5,
+        round: Duration::from_secs(2),
+        lifecycle_writes: 1_000_000,
+        lifecycle_items: 200_000,
+        feed_items: 200_000,
+        wake_ups: 1000,
+    };
+
+    const QUICK: Self = Self {
+        quick: true,
+        rounds: 3,
+        round: Duration::from_secs(1),
+        lifecycle_writes: 100_000,
+        lifecycle_items: 20_000,
+        feed_items: 20_000,
+        wake_ups: 300,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from(std::iter::once("changefeed-bench").chain(words.iter().copied()))
+    }
+
+    #[test]
+    fn the_definition_of_the_command_line_is_sound() {
+        <Args as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn without_arguments_all_rows_are_measured_in_full() {
+        let args = parse(&[]).unwrap();
+        assert!(args.rows.is_empty() && args.json.is_none() && args.dir.is_none() && !args.list);
+        assert_eq!(args.scale(), Scale::FULL);
+    }
+
+    #[test]
+    fn flags_and_rows_mix() {
+        let args = parse(&["feed", "--quick", "--json", "out.json", "wake_up_p50", "--dir", "/data"]).unwrap();
+        assert_eq!(args.rows, ["feed", "wake_up_p50"]);
+        assert_eq!(args.scale(), Scale::QUICK);
+        assert_eq!(args.json.unwrap().to_str(), Some("out.json"));
+        assert_eq!(args.dir.unwrap().to_str(), Some("/data"));
+    }
+
+    #[test]
+    fn an_unknown_flag_is_refused_with_exit_code_2() {
+        assert_eq!(parse(&["--fast"]).unwrap_err().exit_code(), 2);
+    }
+}

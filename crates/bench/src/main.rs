@@ -1,0 +1,97 @@
+//! `changefeed-bench`: measures the store against raw files and channels, in the same run on the same machine.
+//!
+//! The table goes to stdout, progress to stderr. Exit code 0 whether goals are met or missed, 2 after an error.
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
+mod args;
+mod documents;
+mod load;
+mod measure;
+mod place;
+mod raw;
+mod report;
+mod rows;
+mod store;
+
+use std::{
+    error::Error as StdError,
+    fmt::Write as _,
+    fs,
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use self::{
+    args::Args,
+    place::Place,
+    report::Line,
+    rows::{Context, Experiment},
+};
+
+/// Any error: nobody handles them here, they are only shown.
+type Error = Box<dyn StdError + Send + Sync>;
+type Result<T> = std::result::Result<T, Error>;
+
+fn main() -> ExitCode {
+    match run(&Args::from_command_line()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", with_causes(&*error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let scale = args.scale();
+    if let Some(folder) = &args.crash_child {
+        return rows::lifecycle::fill_until_killed(folder, &scale);
+    }
+    if args.list {
+        return print(&report::list(rows::all()));
+    }
+    let wanted = rows::select(&args.rows)?;
+    let place = Place::new(args.dir.as_deref())?;
+    let context = Context { scale, place };
+    let mut lines = Vec::new();
+    // What was measured before a failure is shown all the same.
+    let outcome = wanted.iter().try_for_each(|(experiment, rows)| {
+        let names: Vec<_> = rows.iter().map(|row| row.name).collect();
+        eprintln!("measuring {}", names.join(", "));
+        lines.extend(measure(&context, experiment, &names)?);
+        Ok(())
+    });
+    print(&report::table(&lines))?;
+    if let Some(file) = &args.json {
+        fs::write(file, report::json(&lines)?).map_err(|error| format!("write {}: {error}", file.display()))?;
+    }
+    outcome
+}
+
+fn measure(context: &Context, experiment: &'static Experiment, names: &[&str]) -> Result<Vec<Line>> {
+    let measurements =
+        (experiment.run)(context).map_err(|error| format!("{} failed: {}", names.join(", "), with_causes(&*error)))?;
+    let lines = measurements.into_iter().map(|measurement| {
+        let row = experiment.rows.iter().find(|row| row.name == measurement.row);
+        Line { row: row.expect("invariant: an experiment measures its own rows"), measurement }
+    });
+    Ok(lines.filter(|line| names.contains(&line.row.name)).collect())
+}
+
+fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // The reader has seen enough, as with `| head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn with_causes(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        write!(text, ": {error}").expect("invariant: a string takes all text");
+        cause = error.source();
+    }
+    text
+}

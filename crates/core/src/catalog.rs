@@ -1,0 +1,236 @@
+//! Databases and containers of a store: making, listing, deleting, splitting.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    Container, Epk, Error, ErrorKind, PartitionKeyDefinition, PhysicalRange, RangeId, ResourceId, Result, Timestamp,
+};
+
+/// A store that holds databases and containers.
+#[async_trait]
+pub trait Catalog: fmt::Debug + Send + Sync + 'static {
+    /// Creates a database; refused with `AlreadyExists` if there is one of this name.
+    async fn create_database(&self, name: &str) -> Result<DatabaseInfo>;
+
+    /// All databases, by name.
+    async fn list_databases(&self) -> Result<Vec<DatabaseInfo>>;
+
+    /// Deletes a database with all its containers.
+    async fn delete_database(&self, name: &str) -> Result<()>;
+
+    /// Creates a container; refused with `AlreadyExists` if there is one of this name.
+    async fn create_container(&self, database: &str, spec: ContainerSpec) -> Result<ContainerInfo>;
+
+    /// All containers of a database, by name.
+    async fn list_containers(&self, database: &str) -> Result<Vec<ContainerInfo>>;
+
+    /// Changes time to live, retention and unknown members. Name and partition key cannot change.
+    async fn replace_container(&self, database: &str, spec: ContainerSpec) -> Result<ContainerInfo>;
+
+    /// Deletes a container with all its items. Handles to it answer `ContainerNotFound` from then on, also when a
+    /// new container gets the same name.
+    async fn delete_container(&self, database: &str, name: &str) -> Result<()>;
+
+    /// A handle to an existing container.
+    async fn container(&self, database: &str, name: &str) -> Result<Container>;
+
+    /// Splits a physical range in two, at `at` or in the middle. Readers and writers go on.
+    async fn split(&self, database: &str, container: &str, range: &RangeId, at: Option<Epk>)
+    -> Result<Vec<PhysicalRange>>;
+
+    /// Makes one range of two neighbours. Readers and writers go on.
+    async fn merge(&self, database: &str, container: &str, ranges: [&RangeId; 2]) -> Result<PhysicalRange>;
+}
+
+/// A database.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DatabaseInfo {
+    /// Its name.
+    pub name: String,
+    /// Its resource id.
+    pub rid: ResourceId,
+    /// When it was created.
+    pub timestamp: Timestamp,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerInfo {
+    /// Its resource id.
+    pub rid: ResourceId,
+    /// When it was created or last changed.
+    pub timestamp: Timestamp,
+    /// Its settings.
+    pub spec: ContainerSpec,
+}
+
+/// How long items live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimeToLive {
+    /// For ever; a `ttl` in an item is ignored.
+    #[default]
+    Off,
+    /// For ever, unless the item has a `ttl` of its own.
+    ItemsOnly,
+    /// This many seconds after their last write, unless the item has a `ttl` of its own (`-1`: for ever).
+    Seconds(u32),
+}
+
+/// The settings of a container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerSpec {
+    /// Its name.
+    pub name: String,
+    /// How items are spread over the key space.
+    pub partition_key: PartitionKeyDefinition,
+    /// How many physical ranges it begins with. Only looked at when it is created. Default: 1.
+    pub ranges: usize,
+    /// How long items live. Default: for ever.
+    pub time_to_live: TimeToLive,
+    /// How long all-versions mode can look back; none: that mode is off. Default: none.
+    pub all_versions_retention: Option<Duration>,
+    /// Members of the container's JSON that this library does not interpret, kept as they came.
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+impl ContainerSpec {
+    /// A container with one range, without time to live, latest versions only.
+    pub fn new(name: impl Into<String>, partition_key: PartitionKeyDefinition) -> Self {
+        Self {
+            name: name.into(),
+            partition_key,
+            ranges: 1,
+            time_to_live: TimeToLive::Off,
+            all_versions_retention: None,
+            other: serde_json::Map::new(),
+        }
+    }
+}
+
+/// A database of a store: where containers are opened and created. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Database {
+    catalog: Arc<dyn Catalog>,
+    name: Arc<str>,
+}
+
+impl Database {
+    /// The database `name` of `catalog`. It need not exist yet.
+    pub fn new(catalog: Arc<dyn Catalog>, name: impl Into<Arc<str>>) -> Self {
+        Self { catalog, name: name.into() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Names a container, to open or create.
+    pub fn container(&self, name: impl Into<String>) -> ContainerBuilder {
+        ContainerBuilder { database: self.clone(), spec: ContainerSpec::new(name, PartitionKeyDefinition::id()), paths: Ok(()) }
+    }
+}
+
+/// A container about to be opened or created.
+#[derive(Debug)]
+#[must_use = "nothing happens before `open`, `create` or `open_or_create`"]
+pub struct ContainerBuilder {
+    database: Database,
+    spec: ContainerSpec,
+    paths: Result<()>,
+}
+
+impl ContainerBuilder {
+    /// The path of the partition key, such as `/customer`. Default: `/id`.
+    pub fn partition_key(self, path: &str) -> Self {
+        self.definition(PartitionKeyDefinition::hash(path))
+    }
+
+    /// The paths of a hierarchical partition key, from the widest to the narrowest. Default: `/id` alone.
+    pub fn hierarchical_partition_key<const N: usize>(self, paths: [&str; N]) -> Self {
+        self.definition(PartitionKeyDefinition::hierarchical(paths))
+    }
+
+    /// How many physical ranges a new container begins with. Default: 1.
+    pub fn ranges(mut self, ranges: usize) -> Self {
+        self.spec.ranges = ranges;
+        self
+    }
+
+    /// How long items live. Default: for ever.
+    pub fn time_to_live(mut self, time_to_live: TimeToLive) -> Self {
+        self.spec.time_to_live = time_to_live;
+        self
+    }
+
+    /// Keeps every version and delete for this long, for all-versions mode. Default: newest versions only.
+    pub fn all_versions(mut self, retention: Duration) -> Self {
+        self.spec.all_versions_retention = Some(retention);
+        self
+    }
+
+    /// Opens the container; refused with `ContainerNotFound` or `DatabaseNotFound` if there is none.
+    ///
+    /// # Errors
+    /// As said, and those of the store.
+    pub async fn open(self) -> Result<Container> {
+        self.database.catalog.container(&self.database.name, &self.spec.name).await
+    }
+
+    /// Creates the container, and the database if need be; refused with `AlreadyExists` if there is one.
+    ///
+    /// # Errors
+    /// As said, and `InvalidArgument` for settings that make no sense.
+    pub async fn create(self) -> Result<Container> {
+        self.paths?;
+        let catalog = &self.database.catalog;
+        let name = self.spec.name.clone();
+        match catalog.create_container(&self.database.name, self.spec.clone()).await {
+            Err(error) if error.kind() == ErrorKind::DatabaseNotFound => {
+                exists_is_fine(catalog.create_database(&self.database.name).await.map(drop))?;
+                catalog.create_container(&self.database.name, self.spec).await?;
+            }
+            other => drop(other?),
+        }
+        catalog.container(&self.database.name, &name).await
+    }
+
+    /// Opens the container, or creates it if there is none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it exists with another partition key, and those of the store.
+    pub async fn open_or_create(self) -> Result<Container> {
+        let database = self.database.clone();
+        let (name, wanted) = (self.spec.name.clone(), self.spec.partition_key.clone());
+        match self.create().await {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+        let container = database.catalog.container(&database.name, &name).await?;
+        let found = &container.identity().partition_key;
+        if *found != wanted {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("container {}/{name} exists with the partition key {found}, not {wanted}", database.name),
+            ));
+        }
+        Ok(container)
+    }
+
+    fn definition(mut self, definition: Result<PartitionKeyDefinition>) -> Self {
+        match definition {
+            Ok(definition) => self.spec.partition_key = definition,
+            Err(error) => self.paths = self.paths.and(Err(error)),
+        }
+        self
+    }
+}
+
+fn exists_is_fine(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}

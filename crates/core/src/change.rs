@@ -1,0 +1,165 @@
+//! Changes and how to ask for them.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use crate::{Continuation, FeedRange, ItemId, Lsn, RangeId, Result, Timestamp, item::parse_body};
+
+/// What the feed shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Each item once, at its newest version; deleted items do not appear.
+    #[default]
+    LatestVersion,
+    /// Every version and every delete within the container's retention.
+    AllVersions,
+}
+
+/// Where a reader begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartFrom {
+    /// At the oldest change. Latest-version mode only.
+    Beginning,
+    /// After the newest change at the moment of the read.
+    Now,
+    /// At the first change written at or after this moment. Latest-version mode only.
+    Time(Timestamp),
+    /// Right after the page that returned this continuation.
+    Continuation(Continuation),
+}
+
+impl From<Continuation> for StartFrom {
+    fn from(continuation: Continuation) -> Self {
+        Self::Continuation(continuation)
+    }
+}
+
+/// A request for one page of changes.
+#[derive(Clone, Debug)]
+pub struct ReadChanges {
+    /// Which keys: any part of one physical range.
+    pub range: FeedRange,
+    /// If set, the read is refused with `RangeGone` as soon as this physical range was split or merged, and `range`
+    /// only narrows it. If not set, `range` must lie within one physical range, whichever it is.
+    pub physical: Option<RangeId>,
+    /// Where to begin.
+    pub start: StartFrom,
+    /// What to show.
+    pub mode: Mode,
+    /// Skips changes written before this moment, wherever the read begins.
+    pub not_before: Option<Timestamp>,
+    /// How many changes at most. A hint: a transaction is never cut, so a page can be longer.
+    pub max_items: usize,
+}
+
+impl ReadChanges {
+    /// How many changes a page holds at most unless told otherwise.
+    pub const DEFAULT_MAX_ITEMS: usize = 1000;
+
+    /// Latest versions in `range` from `start` on, at most 1,000 a page.
+    pub fn new(range: FeedRange, start: impl Into<StartFrom>) -> Self {
+        Self {
+            range,
+            physical: None,
+            start: start.into(),
+            mode: Mode::LatestVersion,
+            not_before: None,
+            max_items: Self::DEFAULT_MAX_ITEMS,
+        }
+    }
+
+    /// What to show. Default: latest versions.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Page size. Default: 1,000.
+    #[must_use]
+    pub fn max_items(mut self, max_items: usize) -> Self {
+        self.max_items = max_items;
+        self
+    }
+
+    /// Binds the read to one physical range. Default: not bound.
+    #[must_use]
+    pub fn physical(mut self, id: RangeId) -> Self {
+        self.physical = Some(id);
+        self
+    }
+
+    /// Skips what was written before `moment`. Default: skips nothing.
+    #[must_use]
+    pub fn not_before(mut self, moment: Timestamp) -> Self {
+        self.not_before = Some(moment);
+        self
+    }
+}
+
+/// What happened to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// Created or replaced; latest-version mode does not tell which.
+    Write,
+    /// Created. All-versions mode only.
+    Create,
+    /// Replaced. All-versions mode only.
+    Replace,
+    /// Deleted by a caller. All-versions mode only.
+    Delete,
+    /// Deleted because its time to live was over. All-versions mode only.
+    Expire,
+}
+
+/// One change of one item.
+#[derive(Clone)]
+pub struct Change {
+    /// The item.
+    pub id: ItemId,
+    /// The position of the change. Changes of one batch share it.
+    pub lsn: Lsn,
+    /// When it was written.
+    pub timestamp: Timestamp,
+    /// What happened.
+    pub operation: Operation,
+    /// The item after the change, with system members including `_lsn`; none after a delete.
+    pub current: Option<Bytes>,
+    /// The item before the change: in all-versions mode for replaces and deletes.
+    pub previous: Option<Bytes>,
+    /// The position of the previous version, where there is one and the mode shows it.
+    pub previous_lsn: Option<Lsn>,
+}
+
+impl Change {
+    /// The item after the change as a value of the caller's type; `None` after a delete.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadJson`](crate::ErrorKind::BadJson) if the body does not fit the type.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+        self.current.as_deref().map(|body| parse_body(&self.id, body)).transpose()
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Change({:?} {} lsn {})", self.operation, self.id, self.lsn)
+    }
+}
+
+/// One page of changes.
+#[derive(Clone, Debug)]
+pub struct ChangePage {
+    /// In LSN order; empty if there is nothing new.
+    pub changes: Vec<Change>,
+    /// Resumes exactly after this page. Advances on empty pages too.
+    pub continuation: Continuation,
+    /// The newest LSN of the container at the moment of the read.
+    pub newest_lsn: Lsn,
+    /// The physical range that answered.
+    pub physical: RangeId,
+    /// What the read cost, in request units; zero where nobody charges.
+    pub request_charge: f64,
+}

@@ -1,0 +1,208 @@
+//! The handle that users hold: item operations with their own types, over any [`Backend`].
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    Backend, Batch, ChangePage, ContainerIdentity, ETag, Error, ErrorKind, Item, ItemId, ItemKey, ListItems,
+    PartitionKey, PhysicalRange, ReadChanges, Result, Write, Written,
+};
+
+/// A container of items. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Container {
+    backend: Arc<dyn Backend>,
+}
+
+impl Container {
+    /// A handle to the container that `backend` serves.
+    pub fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend }
+    }
+
+    /// The store behind it.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Which container this is.
+    pub fn identity(&self) -> &ContainerIdentity {
+        self.backend.identity()
+    }
+
+    /// Adds an item.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] if there is one with its id under its partition key.
+    pub async fn create<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<Written> {
+        self.write(Write::Create { body: to_body(item)? }, None).await
+    }
+
+    /// Adds an item or replaces it.
+    ///
+    /// # Errors
+    /// Bad input, and those of the store.
+    pub async fn upsert<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<Written> {
+        self.write(Write::Upsert { body: to_body(item)?, if_match: None }, None).await
+    }
+
+    /// Replaces an item, whatever its version.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ItemNotFound`] if there is none.
+    pub async fn replace<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<Written> {
+        self.write(Write::Replace { body: to_body(item)?, if_match: None }, None).await
+    }
+
+    /// Replaces one version of an item.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PreconditionFailed`] if `etag` is not the current version.
+    pub async fn replace_if<T: Serialize + ?Sized + Sync>(&self, item: &T, etag: &ETag) -> Result<Written> {
+        self.write(Write::Replace { body: to_body(item)?, if_match: Some(etag.clone()) }, None).await
+    }
+
+    /// Reads an item as a value of the caller's type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ItemNotFound`] if there is none, [`ErrorKind::BadJson`] if it does not fit the type.
+    pub async fn read<T: DeserializeOwned>(&self, key: impl Into<PartitionKey>, id: &str) -> Result<T> {
+        self.read_item(key, id).await?.parse()
+    }
+
+    /// Reads an item as it is stored, with its etag.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ItemNotFound`] if there is none.
+    pub async fn read_item(&self, key: impl Into<PartitionKey>, id: &str) -> Result<Item> {
+        self.backend.read_item(&ItemKey::new(key, ItemId::new(id)?)).await
+    }
+
+    /// Deletes an item, whatever its version.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ItemNotFound`] if there is none.
+    pub async fn delete(&self, key: impl Into<PartitionKey>, id: &str) -> Result<()> {
+        let write = Write::Delete { id: ItemId::new(id)?, if_match: None };
+        self.write(write, Some(key.into())).await.map(drop)
+    }
+
+    /// Deletes one version of an item.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PreconditionFailed`] if `etag` is not the current version.
+    pub async fn delete_if(&self, key: impl Into<PartitionKey>, id: &str, etag: &ETag) -> Result<()> {
+        let write = Write::Delete { id: ItemId::new(id)?, if_match: Some(etag.clone()) };
+        self.write(write, Some(key.into())).await.map(drop)
+    }
+
+    /// Begins writes under one partition key that happen together or not at all.
+    pub fn batch(&self, key: impl Into<PartitionKey>) -> BatchBuilder {
+        BatchBuilder { container: self.clone(), key: key.into(), writes: Ok(Vec::new()) }
+    }
+
+    /// All items whose id begins with `prefix`, read page by page into memory.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Item>> {
+        let mut request = ListItems { id_prefix: prefix.to_owned(), ..ListItems::default() };
+        let mut items = Vec::new();
+        loop {
+            let page = self.backend.list_items(request.clone()).await?;
+            items.extend(page.items);
+            match page.next {
+                Some(next) => request.after = Some(next),
+                None => return Ok(items),
+            }
+        }
+    }
+
+    /// The live physical ranges, in key order.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+        self.backend.feed_ranges().await
+    }
+
+    /// One page of changes.
+    ///
+    /// # Errors
+    /// See [`Backend::read_changes`].
+    pub async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+        self.backend.read_changes(request).await
+    }
+
+    async fn write(&self, write: Write, partition_key: Option<PartitionKey>) -> Result<Written> {
+        let mut written = self.backend.write(Batch::single(partition_key, write)).await?;
+        written.pop().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no result for a write"))
+    }
+}
+
+/// Writes under one partition key, about to be committed together.
+#[derive(Debug)]
+#[must_use = "nothing is written before `commit`"]
+pub struct BatchBuilder {
+    container: Container,
+    key: PartitionKey,
+    writes: Result<Vec<Write>>,
+}
+
+impl BatchBuilder {
+    /// Adds a new item.
+    pub fn create<T: Serialize + ?Sized>(self, item: &T) -> Self {
+        self.add(to_body(item).map(|body| Write::Create { body }))
+    }
+
+    /// Adds or replaces an item.
+    pub fn upsert<T: Serialize + ?Sized>(self, item: &T) -> Self {
+        self.add(to_body(item).map(|body| Write::Upsert { body, if_match: None }))
+    }
+
+    /// Replaces an item.
+    pub fn replace<T: Serialize + ?Sized>(self, item: &T) -> Self {
+        self.add(to_body(item).map(|body| Write::Replace { body, if_match: None }))
+    }
+
+    /// Replaces one version of an item.
+    pub fn replace_if<T: Serialize + ?Sized>(self, item: &T, etag: &ETag) -> Self {
+        self.add(to_body(item).map(|body| Write::Replace { body, if_match: Some(etag.clone()) }))
+    }
+
+    /// Deletes an item.
+    pub fn delete(self, id: &str) -> Self {
+        self.add(ItemId::new(id).map(|id| Write::Delete { id, if_match: None }))
+    }
+
+    /// Performs all writes or none.
+    ///
+    /// # Errors
+    /// That of the first write that cannot be done; [`Error::operation`] says which.
+    pub async fn commit(self) -> Result<Vec<Written>> {
+        let batch = Batch { partition_key: Some(self.key), writes: self.writes?, return_items: false };
+        self.container.backend.write(batch).await
+    }
+
+    fn add(mut self, write: Result<Write>) -> Self {
+        if let Ok(writes) = &mut self.writes {
+            match write {
+                Ok(write) => writes.push(write),
+                Err(error) => {
+                    let index = writes.len();
+                    self.writes = Err(error.with_operation(index));
+                }
+            }
+        }
+        self
+    }
+}
+
+fn to_body<T: Serialize + ?Sized>(item: &T) -> Result<Bytes> {
+    serde_json::to_vec(item).map(Bytes::from).map_err(|error| {
+        Error::new(ErrorKind::BadJson, format!("{} cannot be written as JSON", std::any::type_name::<T>()))
+            .with_source(error)
+    })
+}

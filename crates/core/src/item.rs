@@ -1,0 +1,238 @@
+//! Items: JSON objects with an `id`, an etag and a partition key.
+
+use std::{fmt, ops::Deref, str::FromStr, sync::Arc};
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use crate::{Error, ErrorKind, Lsn, PartitionKey, ResourceId, Result, Timestamp};
+
+/// The largest body of an item, in bytes, as in Azure Cosmos DB.
+pub const MAX_ITEM_BYTES: usize = 2 * 1024 * 1024;
+
+/// The longest id, in characters, as in Azure Cosmos DB.
+pub const MAX_ID_CHARS: usize = 255;
+
+/// The id of an item, unique within its partition key. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ItemId(Arc<str>);
+
+impl ItemId {
+    /// Checks and takes an id.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadId`] if it is empty, longer than 255 characters or contains one of `/ \ # ?` or a control
+    /// character.
+    pub fn new(id: impl Into<Arc<str>>) -> Result<Self> {
+        let id = id.into();
+        let complaint = if id.is_empty() {
+            "is empty"
+        } else if id.chars().count() > MAX_ID_CHARS {
+            "is longer than 255 characters"
+        } else if id.contains(['/', '\\', '#', '?']) {
+            "contains one of / \\ # ?"
+        } else if id.chars().any(char::is_control) {
+            "contains a control character"
+        } else {
+            return Ok(Self(id));
+        };
+        let shown: String = id.chars().take(64).collect();
+        Err(Error::new(ErrorKind::BadId, format!("id {shown:?} {complaint}: choose another id")))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for ItemId {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ItemId {
+    type Err = Error;
+
+    fn from_str(id: &str) -> Result<Self> {
+        Self::new(id)
+    }
+}
+
+impl TryFrom<&str> for ItemId {
+    type Error = Error;
+
+    fn try_from(id: &str) -> Result<Self> {
+        Self::new(id)
+    }
+}
+
+impl TryFrom<String> for ItemId {
+    type Error = Error;
+
+    fn try_from(id: String) -> Result<Self> {
+        Self::new(id)
+    }
+}
+
+impl TryFrom<&String> for ItemId {
+    type Error = Error;
+
+    fn try_from(id: &String) -> Result<Self> {
+        Self::new(id.as_str())
+    }
+}
+
+impl From<&Self> for ItemId {
+    fn from(id: &Self) -> Self {
+        id.clone()
+    }
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+/// The version of an item: changes with every write, never comes back. Includes its quotes, as in HTTP.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ETag(Arc<str>);
+
+impl ETag {
+    /// Checks and takes an etag.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadETag`] unless it is printable ASCII between double quotes, at most 128 characters in all.
+    pub fn new(etag: impl Into<Arc<str>>) -> Result<Self> {
+        let etag = etag.into();
+        let inner = etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let good = inner.is_some_and(|inner| {
+            !inner.is_empty() && etag.len() <= 128 && inner.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"')
+        });
+        if good {
+            return Ok(Self(etag));
+        }
+        let shown: String = etag.chars().take(64).collect();
+        Err(Error::new(ErrorKind::BadETag, format!("{shown:?} is not an etag: pass one that a read or write returned")))
+    }
+
+    /// The etag as text, quotes included.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ETag {
+    type Err = Error;
+
+    fn from_str(etag: &str) -> Result<Self> {
+        Self::new(etag)
+    }
+}
+
+impl fmt::Display for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What names one item: its partition key and its id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ItemKey {
+    /// The partition key, with as many parts as the container's definition has paths.
+    pub partition_key: PartitionKey,
+    /// The id within the partition key.
+    pub id: ItemId,
+}
+
+impl ItemKey {
+    /// The key of the item `id` under `partition_key`.
+    pub fn new(partition_key: impl Into<PartitionKey>, id: ItemId) -> Self {
+        Self { partition_key: partition_key.into(), id }
+    }
+}
+
+/// An item as stored: the body holds the user's members and the system's (`_rid`, `_etag`, `_ts`).
+#[derive(Clone, PartialEq)]
+pub struct Item {
+    /// The id.
+    pub id: ItemId,
+    /// The version.
+    pub etag: ETag,
+    /// When this version was written.
+    pub timestamp: Timestamp,
+    /// The position of this version in the feed.
+    pub lsn: Lsn,
+    /// The resource id: stable from the item's creation to its deletion.
+    pub rid: ResourceId,
+    /// The JSON object.
+    pub body: Bytes,
+}
+
+impl Item {
+    /// The body as a value of the caller's type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadJson`] if the body does not fit the type.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T> {
+        parse_body(&self.id, &self.body)
+    }
+}
+
+impl fmt::Debug for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Item({} {} lsn {}, {} bytes)", self.id, self.etag, self.lsn, self.body.len())
+    }
+}
+
+pub(crate) fn parse_body<T: DeserializeOwned>(id: &ItemId, body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(|error| {
+        let wanted = std::any::type_name::<T>();
+        Error::new(ErrorKind::BadJson, format!("item {id} does not fit {wanted}")).with_source(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_255_characters_are_accepted_and_longer_ones_refused() {
+        assert!(ItemId::new("é".repeat(255)).is_ok());
+        assert_eq!(ItemId::new("é".repeat(256)).unwrap_err().kind(), ErrorKind::BadId);
+    }
+
+    #[test]
+    fn ids_that_would_break_paths_are_refused() {
+        for id in ["", "a/b", "a\\b", "a#b", "a?b", "a\nb", "\0"] {
+            assert_eq!(ItemId::new(id).unwrap_err().kind(), ErrorKind::BadId, "{id:?}");
+        }
+        for id in ["a b", "a%b", "..", "ü", "a+b", " "] {
+            assert_eq!(ItemId::new(id).unwrap().as_str(), id);
+        }
+    }
+
+    #[test]
+    fn etags_are_quoted_printable_text() {
+        assert_eq!(ETag::new("\"1-2f\"").unwrap().as_str(), "\"1-2f\"");
+        for etag in ["", "\"", "\"\"", "1-2f", "\"a b\"", "\"a\"b\"", "*"] {
+            assert_eq!(ETag::new(etag).unwrap_err().kind(), ErrorKind::BadETag, "{etag:?}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Cosmos resource ids (`_rid`): numbers of database, container and child, packed and written in base64.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Base64 with `-` where the standard alphabet has `/`, because ids appear in paths.
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
+/// Set in the fifth byte of a container; clear there would mean a user.
+const CONTAINER_BIT: u32 = 0x8000_0000;
+/// The high nibble of the last byte holds the type of a child, the 60 bits below its number.
+const TYPE_SHIFT: u32 = 60;
+const DOCUMENT: u64 = 0;
+const PARTITION_KEY_RANGE: u64 = 5;
+
+/// The id of a database (4 bytes), a container (8) or a child of a container (16).
+///
+/// Database and container are big endian, the child is little endian. An id contains the ids above it:
+/// `ADyiAIABAAENAAAAAAAAAA==` is document 13 of container `ADyiAIABAAE=` of database `ADyiAA==`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId {
+    database: u32,
+    container: Option<u32>,
+    child: Option<u64>,
+}
+
+impl ResourceId {
+    /// The largest number of a document or partition key range, plus one.
+    pub const CHILD_LIMIT: u64 = 1 << TYPE_SHIFT;
+
+    /// The id of a database.
+    pub fn database(database: u32) -> Self {
+        Self { database, container: None, child: None }
+    }
+
+    /// The id of a container. Its number has 31 bits; the top bit is always set in the id and never in the number.
+    pub fn container(database: u32, container: u32) -> Self {
+        Self { database, container: Some(container & !CONTAINER_BIT), child: None }
+    }
+
+    /// The id of a document; SDKs break ties by this number, so it should grow. Must be below 2^60.
+    pub fn document(database: u32, container: u32, number: u64) -> Result<Self> {
+        Self::child(database, container, DOCUMENT, number)
+    }
+
+    /// The id of a partition key range. The number must be below 2^60.
+    pub fn partition_key_range(database: u32, container: u32, number: u64) -> Result<Self> {
+        Self::child(database, container, PARTITION_KEY_RANGE, number)
+    }
+
+    /// The id of the database this belongs to, or is.
+    #[must_use]
+    pub fn database_part(&self) -> Self {
+        Self::database(self.database)
+    }
+
+    /// The id of the container this belongs to, or is; none for a database.
+    pub fn container_part(&self) -> Option<Self> {
+        self.container.map(|container| Self::container(self.database, container))
+    }
+
+    /// The number of the database.
+    pub fn database_number(&self) -> u32 {
+        self.database
+    }
+
+    /// The number of the container, without its top bit; none for a database.
+    pub fn container_number(&self) -> Option<u32> {
+        self.container
+    }
+
+    /// The number of the document, if this is the id of one.
+    pub fn document_number(&self) -> Option<u64> {
+        self.child_number(DOCUMENT)
+    }
+
+    /// The number of the partition key range, if this is the id of one.
+    pub fn partition_key_range_number(&self) -> Option<u64> {
+        self.child_number(PARTITION_KEY_RANGE)
+    }
+
+    /// The bytes behind the text: 4, 8 or 16.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16);
+        bytes.extend(self.database.to_be_bytes());
+        if let Some(container) = self.container {
+            bytes.extend((container | CONTAINER_BIT).to_be_bytes());
+        }
+        if let Some(child) = self.child {
+            bytes.extend(child.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn child(database: u32, container: u32, kind: u64, number: u64) -> Result<Self> {
+        if number >= Self::CHILD_LIMIT {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("number {number} of a resource id is not below 2^60"),
+            ));
+        }
+        Ok(Self { child: Some(kind << TYPE_SHIFT | number), ..Self::container(database, container) })
+    }
+
+    fn child_number(&self, kind: u64) -> Option<u64> {
+        self.child.filter(|child| child >> TYPE_SHIFT == kind).map(|child| child & (Self::CHILD_LIMIT - 1))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (database, rest) = bytes.split_first_chunk()?;
+        let database = u32::from_be_bytes(*database);
+        if rest.is_empty() {
+            return Some(Self::database(database));
+        }
+        let (container, rest) = rest.split_first_chunk()?;
+        let container = u32::from_be_bytes(*container);
+        if container & CONTAINER_BIT == 0 {
+            return None;
+        }
+        let child = match rest {
+            [] => None,
+            _ => Some(u64::from_le_bytes(rest.try_into().ok()?)),
+        };
+        Some(Self { child, ..Self::container(database, container) })
+    }
+}
+
+impl fmt::Display for ResourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&encode(&self.to_bytes()))
+    }
+}
+
+impl fmt::Debug for ResourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ResourceId({self})")
+    }
+}
+
+impl FromStr for ResourceId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        decode(text.as_bytes()).and_then(|bytes| Self::from_bytes(&bytes)).ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{text:?} is not the resource id of a database, a container or a child of one"),
+            )
+        })
+    }
+}
+
+impl Serialize for ResourceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ResourceId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Base64 with padding.
+fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let letter = ALPHABET[(word >> (18 - 6 * digit)) as usize & 63];
+            text.push(if digit <= chunk.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+/// The reverse of [`encode`]; nothing for text that `encode` would not have written.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let (groups, rest) = text.as_chunks::<4>();
+    // The longest id has 24 characters; more is not worth decoding.
+    if !rest.is_empty() || text.len() > 24 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(18);
+    for group in groups {
+        let letters = group.iter().take_while(|letter| **letter != b'=');
+        let mut word = 0u32;
+        let mut count = 0;
+        for letter in letters {
+            let digit = ALPHABET.iter().position(|candidate| candidate == letter)?;
+            word |= (digit as u32) << (18 - 6 * count);
+            count += 1;
+        }
+        let [_, decoded @ ..] = word.to_be_bytes();
+        bytes.extend(decoded.iter().take(usize::saturating_sub(count, 1)));
+    }
+    // Stray bits, padding in the middle and single letters all fail to come back as the same text.
+    (encode(&bytes).as_bytes() == text).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DB: u32 = 0x003C_A200;
+    const COLL: u32 = 0x0001_0001;
+
+    #[test]
+    fn ids_read_as_the_service_writes_them() {
+        assert_eq!(ResourceId::database(DB).to_string(), "ADyiAA==");
+        assert_eq!(ResourceId::container(DB, COLL).to_string(), "ADyiAIABAAE=");
+        assert_eq!(ResourceId::document(DB, COLL, 13).unwrap().to_string(), "ADyiAIABAAENAAAAAAAAAA==");
+        assert_eq!(ResourceId::partition_key_range(DB, COLL, 0).unwrap().to_string(), "ADyiAIABAAEAAAAAAAAAUA==");
+    }
+
+    #[test]
+    fn an_id_contains_the_ids_above_it() {
+        let container: ResourceId = "kEgGAMy0JpU=".parse().unwrap();
+        assert_eq!(container.database_part().to_string(), "kEgGAA==");
+        assert_eq!(container.container_part(), Some(container));
+        let document: ResourceId = "ADyiAIABAAENAAAAAAAAAA==".parse().unwrap();
+        assert_eq!(document.container_part().unwrap().to_string(), "ADyiAIABAAE=");
+        assert_eq!(document.database_part().to_string(), "ADyiAA==");
+        assert_eq!(document.database_part().container_part(), None);
+    }
+
+    #[test]
+    fn numbers_come_back() {
+        let last = ResourceId::CHILD_LIMIT - 1;
+        let document = ResourceId::document(u32::MAX, 7, last).unwrap().to_string().parse::<ResourceId>().unwrap();
+        assert_eq!(document.database_number(), u32::MAX);
+        assert_eq!(document.container_number(), Some(7));
+        assert_eq!(document.document_number(), Some(last));
+        assert_eq!(document.partition_key_range_number(), None);
+        let range = ResourceId::partition_key_range(1, u32::MAX, 12).unwrap();
+        assert_eq!(range.partition_key_range_number(), Some(12));
+        assert_eq!(range.container_number(), Some(u32::MAX >> 1));
+        assert_eq!(range.document_number(), None);
+        assert_eq!(ResourceId::database(5).container_number(), None);
+    }
+
+    #[test]
+    fn a_slash_is_written_as_a_dash() {
+        let id = ResourceId::database(0xFFFF_FFFF);
+        assert_eq!(id.to_string(), "-----w==");
+        assert_eq!("-----w==".parse::<ResourceId>().unwrap(), id);
+        assert!("/////w==".parse::<ResourceId>().is_err());
+        assert_eq!(serde_json::to_string(&id).unwrap(), r#""-----w==""#);
+        assert_eq!(serde_json::from_str::<ResourceId>(r#""-----w==""#).unwrap(), id);
+    }
+
+    #[test]
+    fn text_that_is_no_id_is_refused() {
+        for text in [
+            "",
+            "A",
+            "ADyi",
+            "ADyiAA",
+            "ADyiAA=",
+            "ADyiAB==",
+            "AD==AA==",
+            "A===",
+            "====",
+            "ADyiAA==ADyi",
+            "ADyiAAABAAE=",
+            "ADyiAIABAAENAAAAAAAA",
+            "ADyiAIABAAENAAAAAAAAAAAA",
+            "ADyiAIABAAENAAAAAAAAAAAAAAA=",
+            "ADyi é==",
+            "mydb",
+        ] {
+            let error = text.parse::<ResourceId>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_more_than_60_bits_is_refused() {
+        assert!(ResourceId::document(1, 1, ResourceId::CHILD_LIMIT).is_err());
+        assert!(ResourceId::partition_key_range(1, 1, u64::MAX).is_err());
+    }
+}

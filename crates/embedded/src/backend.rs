@@ -1,0 +1,404 @@
+//! [`Backend`] over the engine: one container.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use changefeed_core::{
+    Backend, Batch, Change, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item, ItemId,
+    ItemKey, ItemPage, ListItems, Lsn, MAX_ITEM_BYTES, Mode, PartitionKey, PhysicalRange, ReadChanges, ResourceId,
+    Result, StartFrom, Timestamp, Write, Written, async_trait,
+};
+
+use crate::{
+    body,
+    commit::{Action, Command, Prepared, PreparedWrite},
+    descriptor::ContainerDescriptor,
+    engine::Owner,
+    index::{
+        Entry, Key,
+        container::{ContainerIndex, History, RangeIndex},
+        select::{self, Picked, Selection},
+    },
+    log::{
+        Segments,
+        reader::{self, Files, Wanted},
+    },
+};
+
+/// A page of items holds no more bytes than this, one item apart.
+const LIST_BYTES: u64 = 4 * 1024 * 1024;
+
+/// One container of an engine.
+#[derive(Debug)]
+pub(crate) struct EmbeddedContainer {
+    owner: Arc<Owner>,
+    identity: ContainerIdentity,
+    number: u32,
+    name: Arc<str>,
+}
+
+impl EmbeddedContainer {
+    pub(crate) fn new(owner: Arc<Owner>, database: &str, descriptor: &ContainerDescriptor) -> Self {
+        let identity = ContainerIdentity {
+            account_host: owner.shared.account_host.clone(),
+            database_name: database.to_owned(),
+            container_name: descriptor.name.clone(),
+            database: ResourceId::database(descriptor.database),
+            container: descriptor.rid(),
+            partition_key: descriptor.partition_key.clone(),
+        };
+        let name = format!("{database}/{}", descriptor.name).into();
+        Self { owner, identity, number: descriptor.number, name }
+    }
+
+    fn now(&self) -> u64 {
+        self.owner.shared.clock.wall().as_millis()
+    }
+
+    fn key(&self, partition_key: &PartitionKey, id: &ItemId) -> Result<Key> {
+        Ok(Key { epk: self.identity.partition_key.epk(partition_key)?, id: id.clone() })
+    }
+
+    /// Checks a batch as far as possible without the state.
+    fn prepare(&self, batch: Batch) -> Result<Prepared> {
+        let count = batch.writes.len();
+        if count == 0 || count > Batch::MAX_WRITES {
+            let most = Batch::MAX_WRITES;
+            return Err(Error::new(ErrorKind::BadBatch, format!("a batch has 1 to {most} writes, not {count}")));
+        }
+        let mut writes = Vec::with_capacity(count);
+        for (index, write) in batch.writes.into_iter().enumerate() {
+            let prepared = self.prepare_write(write, batch.partition_key.as_ref());
+            writes.push(prepared.map_err(|error| if count > 1 { error.with_operation(index) } else { error })?);
+        }
+        let keys = writes.first().map(|first: &PreparedWrite| first.key.epk.clone());
+        if writes.iter().any(|write| Some(&write.key.epk) != keys.as_ref()) {
+            let message = "a batch writes under one partition key only: make one batch for each";
+            return Err(Error::new(ErrorKind::BadBatch, message));
+        }
+        let bytes: usize = writes.iter().map(|write| write.open.len()).sum();
+        if bytes > MAX_ITEM_BYTES {
+            let message = format!("the batch has {bytes} bytes, but {MAX_ITEM_BYTES} is the most: cut it in two");
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        Ok(Prepared {
+            container: self.number,
+            database: self.identity.database.database_number(),
+            writes,
+            return_items: batch.return_items,
+            name: Arc::clone(&self.name),
+        })
+    }
+
+    fn prepare_write(&self, write: Write, partition_key: Option<&PartitionKey>) -> Result<PreparedWrite> {
+        let (action, body, if_match) = match write {
+            Write::Create { body } => (Action::Create, body, None),
+            Write::Upsert { body, if_match } => (Action::Upsert, body, if_match),
+            Write::Replace { body, if_match } => (Action::Replace, body, if_match),
+            Write::Delete { id, if_match } => {
+                let partition_key = partition_key.ok_or_else(|| {
+                    let message = format!("deleting {id} needs its partition key: pass it with the batch");
+                    Error::new(ErrorKind::WrongPartitionKey, message)
+                })?;
+                let key = Arc::new(self.key(partition_key, &id)?);
+                return Ok(PreparedWrite { action: Action::Delete, key, if_match, open: Bytes::new(), ttl: 0 });
+            }
+        };
+        let checked = body::check(&body, &self.identity.partition_key)?;
+        if let Some(wanted) = partition_key
+            && wanted.clone().or_undefined() != checked.partition_key.clone().or_undefined()
+        {
+            let (id, found) = (&checked.id, &checked.partition_key);
+            let message = format!("item {id} has the partition key {found}, but {wanted} was given: make them equal");
+            return Err(Error::new(ErrorKind::WrongPartitionKey, message));
+        }
+        let key = Arc::new(self.key(&checked.partition_key, &checked.id)?);
+        Ok(PreparedWrite { action, key, if_match, open: checked.open, ttl: checked.ttl })
+    }
+
+    /// The physical range that a read is about.
+    fn locate<'a>(
+        &self,
+        request: &ReadChanges,
+        descriptor: &ContainerDescriptor,
+        index: &'a ContainerIndex,
+    ) -> Result<&'a RangeIndex> {
+        if let Some(id) = &request.physical {
+            let live = index.ranges().iter().find(|range| range.physical.id == *id);
+            let range = live.ok_or_else(|| descriptor.missing_range(id))?;
+            return match range.physical.range.overlaps(&request.range) {
+                true => Ok(range),
+                false => {
+                    let message = format!("feed range {} has nothing in common with range {id}", request.range);
+                    Err(Error::new(ErrorKind::BadRange, message))
+                }
+            };
+        }
+        let range = index.range_of(request.range.min_inclusive());
+        range.filter(|range| range.physical.range.contains_range(&request.range)).ok_or_else(|| {
+            let message = format!("{} spans several ranges of {}: read them one by one", request.range, self.name);
+            Error::new(ErrorKind::RangeGone, message)
+        })
+    }
+
+    /// The LSN after which to read.
+    fn start(&self, request: &ReadChanges, index: &ContainerIndex) -> Result<u64> {
+        match (&request.start, request.mode) {
+            (StartFrom::Now, _) => Ok(index.newest),
+            (StartFrom::Continuation(continuation), _) => {
+                let lsn = continuation.to_lsn(&self.identity.container)?.get();
+                if lsn > index.newest {
+                    let (name, newest) = (&self.name, index.newest);
+                    let message = format!("continuation {continuation} lies beyond the end of {name}, which is {newest}");
+                    return Err(Error::new(ErrorKind::ContinuationBeyondEnd, message));
+                }
+                Ok(lsn)
+            }
+            (StartFrom::Beginning | StartFrom::Time(_), Mode::AllVersions) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "all-versions mode starts now or at a continuation, not at the beginning or at a time",
+            )),
+            (StartFrom::Beginning | StartFrom::Time(_), Mode::LatestVersion) => Ok(0),
+        }
+    }
+
+    /// Chooses a page under the lock; `None` after a stretch without any match.
+    fn choose(&self, request: &ReadChanges, after: &mut Option<u64>) -> Result<Option<Chosen>> {
+        let state = self.owner.shared.state.read();
+        let (descriptor, index) = state.container(self.number, &self.name)?;
+        if request.mode == Mode::AllVersions && index.history == History::Off {
+            let message = format!("{} keeps no versions: set its all-versions retention first", self.name);
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let range = self.locate(request, descriptor, index)?;
+        let from = match *after {
+            Some(after) => after,
+            None => self.start(request, index)?,
+        };
+        let start_time = if let StartFrom::Time(time) = request.start { time } else { Timestamp::default() };
+        let wanted = select::Wanted {
+            range: &request.range,
+            after: from,
+            mode: request.mode,
+            not_before: request.not_before.unwrap_or_default().max(start_time).as_millis(),
+            max_items: request.max_items,
+            now: self.now(),
+        };
+        match select::select(index, range, &wanted) {
+            Selection::Page(picked, lsn) => {
+                let files = files(&state.segments, picked.iter().flat_map(locations));
+                let physical = range.physical.id.clone();
+                Ok(Some(Chosen { picked, files, lsn, newest: index.newest, physical }))
+            }
+            Selection::Unfinished(lsn) => {
+                *after = Some(lsn);
+                Ok(None)
+            }
+            Selection::Expired => Err(Error::new(
+                ErrorKind::ContinuationExpired,
+                format!("changes of {} after lsn {from} have left its retention: start again from now", self.name),
+            )),
+        }
+    }
+
+    fn item(&self, entry: &Entry, stored: &Bytes) -> Result<Item> {
+        Ok(Item {
+            id: entry.key.id.clone(),
+            etag: body::typed_etag(self.number, entry.place)?,
+            timestamp: Timestamp::from_millis(entry.timestamp),
+            lsn: Lsn::new(entry.place.lsn),
+            rid: ResourceId::document(self.identity.database.database_number(), self.number, entry.ordinal)?,
+            body: Bytes::from(body::without_lsn(stored.to_vec(), entry.place.lsn)),
+        })
+    }
+
+    fn wanted(&self, entry: &Entry) -> Wanted {
+        Wanted { container: self.number, place: entry.place, location: entry.location }
+    }
+}
+
+/// A page before its bodies are read.
+struct Chosen {
+    picked: Vec<Picked>,
+    files: Files,
+    lsn: u64,
+    newest: u64,
+    physical: changefeed_core::RangeId,
+}
+
+fn locations(picked: &Picked) -> impl Iterator<Item = u32> {
+    let previous = picked.previous.and_then(|(_, location)| location);
+    picked.current.into_iter().chain(previous).map(|location| location.segment)
+}
+
+fn files(segments: &Segments, numbers: impl Iterator<Item = u32>) -> Files {
+    let mut files = Files::new();
+    for number in numbers {
+        if !files.contains_key(&number)
+            && let Some(file) = segments.file(number)
+        {
+            files.insert(number, file);
+        }
+    }
+    files
+}
+
+impl Chosen {
+    fn read(self, container: u32, rid: ResourceId) -> Result<ChangePage> {
+        let current: Vec<Wanted> = self.picked.iter().filter_map(|picked| wanted(container, picked.place, picked.current)).collect();
+        let previous = |picked: &Picked| picked.previous.and_then(|(place, location)| wanted(container, place, location));
+        let older: Vec<Wanted> = self.picked.iter().filter_map(previous).collect();
+        let mut current = reader::read_bodies(&self.files, &current)?.into_iter();
+        let mut older = reader::read_bodies(&self.files, &older)?.into_iter();
+        let changes = self.picked.into_iter().map(|picked| Change {
+            id: picked.key.id.clone(),
+            lsn: Lsn::new(picked.place.lsn),
+            timestamp: Timestamp::from_millis(picked.timestamp),
+            operation: picked.operation,
+            current: picked.current.and_then(|_| current.next()),
+            previous: picked.previous.and_then(|(_, location)| location).and_then(|_| older.next()),
+            previous_lsn: picked.previous.map(|(place, _)| Lsn::new(place.lsn)),
+        });
+        Ok(ChangePage {
+            changes: changes.collect(),
+            continuation: Continuation::after(Lsn::new(self.lsn), rid),
+            newest_lsn: Lsn::new(self.newest),
+            physical: self.physical,
+            request_charge: 0.0,
+        })
+    }
+}
+
+fn wanted(
+    container: u32,
+    place: crate::format::record::Place,
+    location: Option<crate::index::Location>,
+) -> Option<Wanted> {
+    location.map(|location| Wanted { container, place, location })
+}
+
+#[async_trait]
+impl Backend for EmbeddedContainer {
+    fn identity(&self) -> &ContainerIdentity {
+        &self.identity
+    }
+
+    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+        let state = self.owner.shared.state.read();
+        let (_, index) = state.container(self.number, &self.name)?;
+        Ok(index.ranges().iter().map(|range| range.physical.clone()).collect())
+    }
+
+    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+        if request.max_items == 0 {
+            return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one change"));
+        }
+        self.owner.shared.tidy_inline();
+        let mut after = None;
+        loop {
+            if let Some(chosen) = self.choose(&request, &mut after)? {
+                return chosen.read(self.number, self.identity.container);
+            }
+        }
+    }
+
+    async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
+        let Ok(after) = continuation.to_lsn(&self.identity.container) else { return };
+        let receiver = {
+            let state = self.owner.shared.state.read();
+            let Ok((_, index)) = state.container(self.number, &self.name) else { return };
+            let live = index.range_of(range.min_inclusive());
+            match live.filter(|live| live.physical.range.contains_range(range)) {
+                Some(live) => live.newest.subscribe(),
+                None => return,
+            }
+        };
+        let mut receiver = receiver;
+        // An error means that the range is gone, which is news as well.
+        drop(receiver.wait_for(|newest| *newest > after.get()).await);
+    }
+
+    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+        let own = self.key(&key.partition_key, &key.id)?;
+        let found = {
+            let state = self.owner.shared.state.read();
+            let (_, index) = state.container(self.number, &self.name)?;
+            let entry = index.item(&own).filter(|entry| !index.is_expired(entry, self.now())).cloned();
+            entry.map(|entry| (files(&state.segments, [entry.location.segment].into_iter()), entry))
+        };
+        let Some((files, entry)) = found else {
+            return Err(Error::new(ErrorKind::ItemNotFound, format!("there is no item {} in {}", key.id, self.name)));
+        };
+        let bodies = reader::read_bodies(&files, &[self.wanted(&entry)])?;
+        self.item(&entry, bodies.first().unwrap_or(&Bytes::new()))
+    }
+
+    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+        let prepared = self.prepare(batch)?;
+        self.owner.shared.ask(|reply| Command::Write(prepared, reply)).await?
+    }
+
+    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+        if request.max_items == 0 {
+            return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one item"));
+        }
+        let after = request.after.as_deref().map(Cursor::parse).transpose()?;
+        let (entries, files, more) = {
+            let state = self.owner.shared.state.read();
+            let (_, index) = state.container(self.number, &self.name)?;
+            let (entries, more) = list(index, &request, after, self.now());
+            let files = files(&state.segments, entries.iter().map(|entry| entry.location.segment));
+            (entries, files, more)
+        };
+        let wanted: Vec<Wanted> = entries.iter().map(|entry| self.wanted(entry)).collect();
+        let bodies = reader::read_bodies(&files, &wanted)?;
+        let next = entries.last().filter(|_| more).map(|entry| Cursor::print(&entry.key));
+        let items = entries.iter().zip(&bodies).map(|(entry, body)| self.item(entry, body));
+        Ok(ItemPage { items: items.collect::<Result<_>>()?, next })
+    }
+}
+
+/// Items by key, from the cursor on; and whether there are more.
+fn list(index: &ContainerIndex, request: &ListItems, after: Option<Cursor>, now: u64) -> (Vec<Entry>, bool) {
+    use std::ops::Bound;
+
+    let bound = after.map_or(Bound::Unbounded, |Cursor(key)| Bound::Excluded(Arc::new(key)));
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut bytes = 0;
+    for (key, state) in index.items.range((bound, Bound::Unbounded)) {
+        if key.epk >= *request.range.max_exclusive() {
+            break;
+        }
+        if !request.range.contains(&key.epk) || !key.id.starts_with(&request.id_prefix) {
+            continue;
+        }
+        let entry = index.range_of(&key.epk).and_then(|range| range.feed.find(state.place));
+        let Some(entry) = entry.filter(|entry| entry.is_item() && !index.is_expired(entry, now)) else { continue };
+        if entries.len() >= request.max_items || bytes >= LIST_BYTES {
+            return (entries, true);
+        }
+        bytes += u64::from(entry.location.bytes);
+        entries.push(entry.clone());
+    }
+    (entries, false)
+}
+
+/// The last key of a page, as text: EPK in hexadecimal, a dot, the id.
+struct Cursor(Key);
+
+impl Cursor {
+    fn print(key: &Key) -> String {
+        format!("{}.{}", key.epk, key.id)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let parse = || {
+            let (epk, id) = text.split_once('.')?;
+            Some(Self(Key { epk: epk.parse().ok()?, id: ItemId::new(id).ok()? }))
+        };
+        parse().ok_or_else(|| {
+            let shown: String = text.chars().take(64).collect();
+            Error::new(ErrorKind::BadContinuation, format!("{shown:?} is not where a listing goes on: pass `next` of a page"))
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! [`Catalog`] over the engine.
+
+use std::sync::Arc;
+
+use changefeed_core::{
+    Catalog, Container, ContainerInfo, ContainerSpec, DatabaseInfo, Epk, Error, ErrorKind, PhysicalRange, RangeId,
+    ResourceId, Result, Timestamp, async_trait,
+};
+
+use crate::{
+    backend::EmbeddedContainer,
+    commit::{CatalogChange, Command},
+    descriptor::{ContainerDescriptor, DatabaseDescriptor},
+    engine::Owner,
+};
+
+/// The databases and containers of one engine.
+#[derive(Debug)]
+pub(crate) struct EmbeddedCatalog {
+    owner: Arc<Owner>,
+}
+
+impl EmbeddedCatalog {
+    pub(crate) fn new(owner: Arc<Owner>) -> Self {
+        Self { owner }
+    }
+
+    async fn change(&self, change: CatalogChange) -> Result<Option<RangeId>> {
+        self.owner.shared.ask(|reply| Command::Catalog(change, reply)).await?
+    }
+
+    fn descriptor(&self, database: &str, name: &str) -> Result<Arc<ContainerDescriptor>> {
+        self.owner.shared.state.read().container_named(database, name).map(Arc::clone)
+    }
+
+    /// The ranges that a split or merge made: those with the ids from `first` on.
+    fn made(&self, database: &str, name: &str, first: Option<RangeId>, count: u64) -> Result<Vec<PhysicalRange>> {
+        let first: u64 = first.and_then(|id| id.as_str().parse().ok()).unwrap_or(u64::MAX);
+        let ranges = self.descriptor(database, name)?.physical_ranges()?;
+        let is_made = |id: &RangeId| id.as_str().parse().is_ok_and(|id: u64| (first..first + count).contains(&id));
+        Ok(ranges.into_iter().filter(|range| is_made(&range.id)).collect())
+    }
+}
+
+fn info(database: &DatabaseDescriptor) -> DatabaseInfo {
+    DatabaseInfo {
+        name: database.name.clone(),
+        rid: ResourceId::database(database.number),
+        timestamp: Timestamp::from_millis(database.created),
+    }
+}
+
+#[async_trait]
+impl Catalog for EmbeddedCatalog {
+    async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
+        self.change(CatalogChange::CreateDatabase(name.to_owned())).await?;
+        self.owner.shared.state.read().database(name).map(info)
+    }
+
+    async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {
+        Ok(self.owner.shared.state.read().databases.values().map(info).collect())
+    }
+
+    async fn delete_database(&self, name: &str) -> Result<()> {
+        self.change(CatalogChange::DeleteDatabase(name.to_owned())).await.map(drop)
+    }
+
+    async fn create_container(&self, database: &str, spec: ContainerSpec) -> Result<ContainerInfo> {
+        let name = spec.name.clone();
+        self.change(CatalogChange::CreateContainer(database.to_owned(), spec)).await?;
+        self.descriptor(database, &name).map(|container| container.info())
+    }
+
+    async fn list_containers(&self, database: &str) -> Result<Vec<ContainerInfo>> {
+        let state = self.owner.shared.state.read();
+        let number = state.database(database)?.number;
+        let mut containers: Vec<_> = state.containers_of(number).map(|container| container.info()).collect();
+        containers.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        Ok(containers)
+    }
+
+    async fn replace_container(&self, database: &str, spec: ContainerSpec) -> Result<ContainerInfo> {
+        let name = spec.name.clone();
+        self.change(CatalogChange::ReplaceContainer(database.to_owned(), spec)).await?;
+        self.descriptor(database, &name).map(|container| container.info())
+    }
+
+    async fn delete_container(&self, database: &str, name: &str) -> Result<()> {
+        self.change(CatalogChange::DeleteContainer(database.to_owned(), name.to_owned())).await.map(drop)
+    }
+
+    async fn container(&self, database: &str, name: &str) -> Result<Container> {
+        let descriptor = self.descriptor(database, name)?;
+        Ok(Container::new(Arc::new(EmbeddedContainer::new(Arc::clone(&self.owner), database, &descriptor))))
+    }
+
+    async fn split(
+        &self,
+        database: &str,
+        container: &str,
+        range: &RangeId,
+        at: Option<Epk>,
+    ) -> Result<Vec<PhysicalRange>> {
+        let change = CatalogChange::Split(database.to_owned(), container.to_owned(), range.clone(), at);
+        let first = self.change(change).await?;
+        self.made(database, container, first, 2)
+    }
+
+    async fn merge(&self, database: &str, container: &str, ranges: [&RangeId; 2]) -> Result<PhysicalRange> {
+        let change = CatalogChange::Merge(database.to_owned(), container.to_owned(), ranges.map(RangeId::clone));
+        let first = self.change(change).await?;
+        self.made(database, container, first, 1)?.pop().ok_or_else(|| {
+            Error::new(ErrorKind::RangeGone, "the merged range was split or merged again at once: list the ranges")
+        })
+    }
+}

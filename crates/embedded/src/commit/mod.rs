@@ -1,0 +1,288 @@
+//! Committing: one owner decides on all writes, in groups that share one sync.
+
+mod catalog;
+mod plan;
+
+use std::collections::BTreeMap;
+
+use changefeed_core::{Error, ErrorKind, Result, Written};
+use tokio::sync::oneshot;
+
+pub(crate) use self::{
+    catalog::CatalogChange,
+    plan::{Action, Prepared, PreparedWrite, append_floor},
+};
+use self::plan::Group;
+use crate::{
+    descriptor::CATALOG,
+    engine::{Durability, Shared},
+    format::frame::FrameKind,
+    log::{
+        Segment, io_error,
+        writer::{FrameBuffer, LogWriter, RollError},
+    },
+};
+
+/// A group takes no more writes once its frame has this many bytes: more would make everybody wait for longer.
+const GROUP_BYTES: usize = 4 * 1024 * 1024;
+
+/// In relaxed mode there is a sync after this many groups at the latest.
+const RELAXED_GROUPS: u32 = 4096;
+
+/// How often expired items and history out of retention are looked for, in milliseconds.
+pub(crate) const TIDY_INTERVAL_MS: u64 = 500;
+
+/// Something for the committer to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Write(Prepared, oneshot::Sender<Result<Vec<Written>>>),
+    Catalog(CatalogChange, oneshot::Sender<Result<Option<changefeed_core::RangeId>>>),
+    /// Deletes what has expired, lets go of what left retention.
+    Tidy(oneshot::Sender<Result<()>>),
+    /// Syncs everything, says so in the log, and refuses all further writes.
+    Close(oneshot::Sender<Result<()>>),
+}
+
+/// Decides on writes, appends them to the log and makes them visible.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    writer: LogWriter,
+    durability: Durability,
+    unsynced_groups: u32,
+    last_tidy: u64,
+    buffer: FrameBuffer,
+    refusal: Option<Refusal>,
+}
+
+/// Why nothing more is written.
+#[derive(Debug)]
+enum Refusal {
+    Closed,
+    Failed(String),
+}
+
+impl Committer {
+    pub(crate) fn new(writer: LogWriter, durability: Durability) -> Self {
+        let buffer = FrameBuffer::new();
+        Self { writer, durability, unsynced_groups: 0, last_tidy: 0, buffer, refusal: None }
+    }
+
+    /// Performs commands in order. Neighbouring writes share frames and syncs.
+    pub(crate) fn perform(&mut self, shared: &Shared, commands: impl IntoIterator<Item = Command>) {
+        let mut commands = commands.into_iter().peekable();
+        self.tidy_if_due(shared);
+        while let Some(command) = commands.next() {
+            match command {
+                Command::Write(first, reply) => {
+                    let mut writes = vec![(first, reply)];
+                    let mut bytes = writes[0].0.bytes();
+                    while bytes < GROUP_BYTES
+                        && let Some(Command::Write(..)) = commands.peek()
+                        && let Some(Command::Write(next, reply)) = commands.next()
+                    {
+                        bytes += next.bytes();
+                        writes.push((next, reply));
+                    }
+                    self.write(shared, writes);
+                }
+                Command::Catalog(change, reply) => drop(reply.send(self.change_catalog(shared, change))),
+                Command::Tidy(reply) => drop(reply.send(self.tidy(shared))),
+                Command::Close(reply) => drop(reply.send(self.close(shared))),
+            }
+        }
+    }
+
+    fn write(&mut self, shared: &Shared, writes: Vec<(Prepared, oneshot::Sender<Result<Vec<Written>>>)>) {
+        let refused = self.check_open().err();
+        if refused.is_some() {
+            for (_, reply) in writes {
+                drop(reply.send(Err(self.refused())));
+            }
+            return;
+        }
+        let now = shared.clock.wall();
+        let mut group = Group::new(now, std::mem::replace(&mut self.buffer, FrameBuffer::new()));
+        let mut replies = Vec::with_capacity(writes.len());
+        {
+            let state = shared.state.read();
+            for (prepared, reply) in writes {
+                replies.push((reply, group.plan(&state, &prepared)));
+            }
+        }
+        match self.commit(shared, &mut group) {
+            Ok(()) => replies.into_iter().for_each(|(reply, result)| drop(reply.send(result))),
+            Err(error) => {
+                for (reply, result) in replies {
+                    drop(reply.send(result.and_then(|_| Err(again(&error)))));
+                }
+            }
+        }
+        self.buffer = group.into_buffer();
+    }
+
+    /// Appends a group to the log, syncs it, makes it visible and wakes readers.
+    fn commit(&mut self, shared: &Shared, group: &mut Group) -> Result<()> {
+        if group.frame.is_empty() {
+            return Ok(());
+        }
+        if !self.writer.has_room(&group.frame) {
+            self.roll(shared)?;
+        }
+        let (segment, base) = match self.append(group) {
+            Ok(place) => place,
+            Err(error) => return Err(self.fail("append to the log", error)),
+        };
+        let mut state = shared.state.write();
+        for (container, entries) in std::mem::take(&mut group.staged) {
+            let placed = entries.into_iter().map(|mut entry| {
+                entry.location.segment = segment;
+                entry.location.offset += base as u32;
+                entry
+            });
+            state.apply(container, placed);
+        }
+        drop(state);
+        let state = shared.state.read();
+        for (container, epk, lsn) in group.news.drain(..) {
+            if let Some(index) = state.indexes.get(&container) {
+                index.announce(&epk, lsn);
+            }
+        }
+        drop(state);
+        shared.maintenance_wanted();
+        Ok(())
+    }
+
+    fn append(&mut self, group: &mut Group) -> std::io::Result<(u32, u64)> {
+        let place = self.writer.append(FrameKind::Data, &mut group.frame)?;
+        self.unsynced_groups += 1;
+        if self.durability == Durability::Durable || self.unsynced_groups >= RELAXED_GROUPS {
+            self.writer.sync()?;
+            self.unsynced_groups = 0;
+        }
+        Ok(place)
+    }
+
+    /// Goes on in a new segment. If there is no room on disk for one, only this group fails.
+    fn roll(&mut self, shared: &Shared) -> Result<()> {
+        let (span, file) = match self.writer.roll(shared.next_segment_bytes()) {
+            Ok(begun) => begun,
+            Err(RollError::NotBegun(error)) => return Err(io_error("make room for a new segment", error)),
+            Err(RollError::Halfway(error)) => return Err(self.fail("begin a new segment", error)),
+        };
+        let mut state = shared.state.write();
+        if let Some((_, previous)) = state.segments.0.iter_mut().next_back() {
+            previous.sealed = true;
+        }
+        state.segments.0.insert(span.first, Segment::new(span, file));
+        drop(state);
+        self.unsynced_groups = 0;
+        if self.durability == Durability::Relaxed {
+            self.mark(FrameKind::Relaxed)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a frame without records, durably.
+    pub(crate) fn mark(&mut self, kind: FrameKind) -> Result<()> {
+        let mut frame = FrameBuffer::new();
+        let written = self.writer.append(kind, &mut frame).and_then(|_| self.writer.sync());
+        written.map_err(|error| self.fail("mark the log", error))
+    }
+
+    /// Gives every container an LSN so high that none is given twice after commits were lost.
+    pub(crate) fn skip_lost_lsns(&mut self, shared: &Shared) -> Result<()> {
+        let mut group = Group::new(shared.clock.wall(), FrameBuffer::new());
+        let mut state = shared.state.write();
+        for (container, index) in &mut state.indexes {
+            index.newest += u64::from(RELAXED_GROUPS) * plan::GROUP_LSNS;
+            group.floor(*container, index.newest, index.purged);
+        }
+        drop(state);
+        self.commit(shared, &mut group)?;
+        self.writer.sync().map_err(|error| self.fail("sync the log", error))
+    }
+
+    /// Syncs what relaxed mode has left unsynced.
+    pub(crate) fn sync_idle(&mut self) {
+        if self.unsynced_groups > 0 && self.refusal.is_none() {
+            match self.writer.sync() {
+                Ok(()) => self.unsynced_groups = 0,
+                Err(error) => drop(self.fail("sync the log", error)),
+            }
+        }
+    }
+
+    pub(crate) fn has_unsynced(&self) -> bool {
+        self.unsynced_groups > 0
+    }
+
+    fn tidy_if_due(&mut self, shared: &Shared) {
+        let now = shared.clock.wall().as_millis();
+        if now.abs_diff(self.last_tidy) >= TIDY_INTERVAL_MS && self.refusal.is_none() {
+            // A failure refuses all later writes, which is where it is reported.
+            drop(self.tidy(shared));
+        }
+    }
+
+    fn tidy(&mut self, shared: &Shared) -> Result<()> {
+        self.check_open()?;
+        let now = shared.clock.wall();
+        self.last_tidy = now.as_millis();
+        loop {
+            let mut group = Group::new(now, FrameBuffer::new());
+            group.expire(&shared.state.read(), GROUP_BYTES);
+            if group.frame.is_empty() {
+                break;
+            }
+            self.commit(shared, &mut group)?;
+        }
+        let mut state = shared.state.write();
+        let crate::state::State { indexes, segments, .. } = &mut *state;
+        for index in indexes.values_mut() {
+            index.purge(now.as_millis(), &mut |location| segments.bury(location));
+        }
+        drop(state);
+        shared.maintenance_wanted();
+        Ok(())
+    }
+
+    fn close(&mut self, _shared: &Shared) -> Result<()> {
+        self.check_open()?;
+        self.mark(FrameKind::Closed)?;
+        self.refusal = Some(Refusal::Closed);
+        Ok(())
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.refusal.as_ref().map_or(Ok(()), |_| Err(self.refused()))
+    }
+
+    fn refused(&self) -> Error {
+        let message = match &self.refusal {
+            Some(Refusal::Failed(why)) => format!("the store stopped itself ({why}): open it again"),
+            _ => "the store was closed: open it again".to_owned(),
+        };
+        Error::new(ErrorKind::Closed, message)
+    }
+
+    /// After a failed write or sync nobody knows what is on disk, and trying again may hide a loss: stop.
+    fn fail(&mut self, what: &str, error: std::io::Error) -> Error {
+        self.refusal = Some(Refusal::Failed(format!("{what}: {error}")));
+        io_error(what, error).with_unknown_effect()
+    }
+}
+
+/// The same error once more, for another member of the group.
+fn again(error: &Error) -> Error {
+    let copy = Error::new(error.kind(), format!("{error:?}"));
+    if error.effect() == changefeed_core::Effect::Unknown { copy.with_unknown_effect() } else { copy }
+}
+
+/// Entries by container.
+type Staged = BTreeMap<u32, Vec<crate::index::Entry>>;
+
+/// Number of the catalog's next change, which also names what it creates.
+fn next_catalog_lsn(shared: &Shared) -> u64 {
+    shared.state.read().indexes.get(&CATALOG).map_or(1, |index| index.newest + 1)
+}

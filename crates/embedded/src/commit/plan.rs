@@ -1,0 +1,313 @@
+//! Deciding on the writes of one group: what each may do, given the state and the group's earlier writes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use changefeed_core::{
+    ETag, Epk, Error, ErrorKind, Item, Lsn, ResourceId, Result, Timestamp, Written,
+};
+
+use super::Staged;
+use crate::{
+    body,
+    format::record::{self, Place, RecordHeader, RecordKind},
+    index::{Entry, Key, Location},
+    log::writer::FrameBuffer,
+    state::State,
+};
+
+/// No group gives out more LSNs than this.
+pub(crate) const GROUP_LSNS: u64 = 1 << 16;
+
+/// Document numbers are made of LSN and place in the batch, so that they are unique and rise.
+const OPS_BITS: u32 = 7;
+
+/// Writes of one batch, checked as far as possible without the state.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) container: u32,
+    pub(crate) database: u32,
+    pub(crate) writes: Vec<PreparedWrite>,
+    pub(crate) return_items: bool,
+    /// For messages.
+    pub(crate) name: Arc<str>,
+}
+
+impl Prepared {
+    pub(crate) fn bytes(&self) -> usize {
+        self.writes.iter().map(|write| record::FIXED_BYTES + 256 + write.open.len()).sum()
+    }
+}
+
+/// One write.
+#[derive(Debug)]
+pub(crate) struct PreparedWrite {
+    pub(crate) action: Action,
+    pub(crate) key: Arc<Key>,
+    pub(crate) if_match: Option<ETag>,
+    /// See [`body::Checked::open`]; empty for deletes.
+    pub(crate) open: Bytes,
+    pub(crate) ttl: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Create,
+    Upsert,
+    Replace,
+    Delete,
+}
+
+/// Writes that will be appended and synced together.
+#[derive(Debug)]
+pub(crate) struct Group {
+    now: Timestamp,
+    pub(crate) frame: FrameBuffer,
+    /// What to put into the indexes afterwards. Offsets count from the beginning of the frame.
+    pub(crate) staged: Staged,
+    /// Whom to wake afterwards.
+    pub(crate) news: Vec<(u32, Epk, u64)>,
+    /// The newest version of each item that this group touches; none if it is deleted.
+    overlay: BTreeMap<(u32, Arc<Key>), Option<Version>>,
+    newest: BTreeMap<u32, u64>,
+}
+
+/// A version of an item.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    place: Place,
+    ordinal: u64,
+}
+
+/// Where a group stood before a batch, to go back to if the batch is refused.
+struct Mark {
+    bytes: usize,
+    records: u32,
+    staged: usize,
+}
+
+impl Group {
+    pub(crate) fn new(now: Timestamp, mut frame: FrameBuffer) -> Self {
+        frame.clear();
+        Self {
+            now,
+            frame,
+            staged: Staged::new(),
+            news: Vec::new(),
+            overlay: BTreeMap::new(),
+            newest: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn into_buffer(self) -> FrameBuffer {
+        self.frame
+    }
+
+    /// Adds a batch, or says why not and adds nothing.
+    pub(crate) fn plan(&mut self, state: &State, batch: &Prepared) -> Result<Vec<Written>> {
+        let (_, index) = state.container(batch.container, &batch.name)?;
+        for write in &batch.writes {
+            let expired = index.item(&write.key).filter(|entry| index.is_expired(entry, self.now.as_millis()));
+            if let Some(entry) = expired
+                && !self.overlay.contains_key(&(batch.container, Arc::clone(&write.key)))
+            {
+                self.expire_one(state, batch.container, &entry.clone());
+            }
+        }
+        let lsn = self.next_lsn(state, batch.container);
+        let mark = self.mark(batch.container);
+        let mut before = Vec::with_capacity(batch.writes.len());
+        let mut written = Vec::with_capacity(batch.writes.len());
+        for (op, write) in batch.writes.iter().enumerate() {
+            let slot = (batch.container, Arc::clone(&write.key));
+            let current = match self.overlay.get(&slot) {
+                Some(version) => *version,
+                None => index.item(&write.key).map(|entry| Version { place: entry.place, ordinal: entry.ordinal }),
+            };
+            let place = Place { lsn, op: op as u16 };
+            match check(batch, write, current).and_then(|()| self.stage(batch, write, current, place)) {
+                Ok(one) => written.push(one),
+                Err(error) => {
+                    self.undo(batch.container, mark, before);
+                    return Err(if batch.writes.len() > 1 { error.with_operation(op) } else { error });
+                }
+            }
+            let ordinal = current.map_or_else(|| new_ordinal(place), |version| version.ordinal);
+            let after = (write.action != Action::Delete).then_some(Version { place, ordinal });
+            before.push((slot.clone(), self.overlay.insert(slot, after)));
+        }
+        self.newest.insert(batch.container, lsn);
+        if let Some(write) = batch.writes.first() {
+            self.news.push((batch.container, write.key.epk.clone(), lsn));
+        }
+        Ok(written)
+    }
+
+    fn next_lsn(&self, state: &State, container: u32) -> u64 {
+        let pending = self.newest.get(&container).copied();
+        pending.unwrap_or_else(|| state.indexes.get(&container).map_or(0, |index| index.newest)) + 1
+    }
+
+    fn mark(&self, container: u32) -> Mark {
+        let staged = self.staged.get(&container).map_or(0, Vec::len);
+        Mark { bytes: self.frame.bytes.len(), records: self.frame.records, staged }
+    }
+
+    #[expect(clippy::type_complexity, reason = "a list of overlay slots and what they held")]
+    fn undo(&mut self, container: u32, mark: Mark, before: Vec<((u32, Arc<Key>), Option<Option<Version>>)>) {
+        self.frame.bytes.truncate(mark.bytes);
+        self.frame.records = mark.records;
+        if let Some(staged) = self.staged.get_mut(&container) {
+            staged.truncate(mark.staged);
+        }
+        for (slot, old) in before.into_iter().rev() {
+            match old {
+                Some(old) => drop(self.overlay.insert(slot, old)),
+                None => drop(self.overlay.remove(&slot)),
+            }
+        }
+    }
+
+    /// Encodes one write that was found good.
+    fn stage(
+        &mut self,
+        batch: &Prepared,
+        write: &PreparedWrite,
+        current: Option<Version>,
+        place: Place,
+    ) -> Result<Written> {
+        let ordinal = current.map_or_else(|| new_ordinal(place), |version| version.ordinal);
+        let header = RecordHeader {
+            kind: if write.action == Action::Delete { RecordKind::Delete } else { RecordKind::Put },
+            container: batch.container,
+            place,
+            previous: current.map(|version| version.place).unwrap_or_default(),
+            ordinal,
+            timestamp: self.now.as_millis(),
+            ttl: write.ttl,
+        };
+        let mut written = Written {
+            id: write.key.id.clone(),
+            etag: None,
+            lsn: Lsn::new(place.lsn),
+            timestamp: self.now,
+            created: current.is_none(),
+            item: None,
+        };
+        if write.action == Action::Delete {
+            self.push(&header, &write.key, &[]);
+            return Ok(written);
+        }
+        let rid = ResourceId::document(batch.database, batch.container, ordinal)?;
+        let closing = body::closing(&rid, batch.container, place, self.now.as_secs());
+        self.push(&header, &write.key, &[&write.open, closing.as_bytes()]);
+        let etag = body::typed_etag(batch.container, place)?;
+        if batch.return_items {
+            let stored = [&write.open[..], closing.as_bytes()].concat();
+            let body = Bytes::from(body::without_lsn(stored, place.lsn));
+            let (id, etag) = (write.key.id.clone(), etag.clone());
+            written.item = Some(Item { id, etag, timestamp: self.now, lsn: written.lsn, rid, body });
+        }
+        written.etag = Some(etag);
+        Ok(written)
+    }
+
+    fn push(&mut self, header: &RecordHeader, key: &Arc<Key>, pieces: &[&[u8]]) {
+        let offset = self.frame.bytes.len() as u32;
+        let bytes = record::append(&mut self.frame.bytes, header, key.epk.as_bytes(), &key.id, pieces) as u32;
+        self.frame.records += 1;
+        let location = Location { segment: 0, offset, bytes };
+        self.staged.entry(header.container).or_default().push(Entry::new(header, Arc::clone(key), location));
+    }
+
+    /// Adds deletes for items whose time is over, until the frame has about `limit` bytes.
+    pub(crate) fn expire(&mut self, state: &State, limit: usize) {
+        let now = self.now.as_millis();
+        for (container, index) in &state.indexes {
+            let due: Vec<Entry> = index.expired(now).filter_map(|key| index.item(key).cloned()).take(10_000).collect();
+            for entry in due {
+                if self.frame.payload() >= limit {
+                    return;
+                }
+                self.expire_one(state, *container, &entry);
+            }
+        }
+    }
+
+    fn expire_one(&mut self, state: &State, container: u32, entry: &Entry) {
+        let place = Place { lsn: self.next_lsn(state, container), op: 0 };
+        let header = RecordHeader {
+            kind: RecordKind::Expire,
+            container,
+            place,
+            previous: entry.place,
+            ordinal: entry.ordinal,
+            timestamp: self.now.as_millis(),
+            ttl: 0,
+        };
+        self.push(&header, &entry.key, &[]);
+        self.overlay.insert((container, Arc::clone(&entry.key)), None);
+        self.newest.insert(container, place.lsn);
+        self.news.push((container, entry.key.epk.clone(), place.lsn));
+    }
+
+    /// Adds a note that LSNs up to `lsn` are used up, though no record says so.
+    pub(crate) fn floor(&mut self, container: u32, lsn: u64, purged: u64) {
+        append_floor(&mut self.frame, container, lsn, purged);
+    }
+
+    /// Adds a write to the store's own container, under an LSN of its choice.
+    pub(crate) fn put_descriptor(&mut self, place: Place, container: u32, key: &Arc<Key>, body: Option<&[u8]>) {
+        let header = RecordHeader {
+            kind: if body.is_some() { RecordKind::Put } else { RecordKind::Delete },
+            container,
+            place,
+            previous: Place::default(),
+            ordinal: 0,
+            timestamp: self.now.as_millis(),
+            ttl: 0,
+        };
+        self.push(&header, key, body.as_slice());
+    }
+}
+
+/// Appends a note that LSNs up to `lsn` and history up to `purged` are used up.
+pub(crate) fn append_floor(frame: &mut FrameBuffer, container: u32, lsn: u64, purged: u64) {
+    let header = RecordHeader {
+        kind: RecordKind::Floor,
+        container,
+        place: Place { lsn, op: 0 },
+        previous: Place { lsn: purged, op: 0 },
+        ordinal: 0,
+        timestamp: 0,
+        ttl: 0,
+    };
+    record::append(&mut frame.bytes, &header, &[], "", &[]);
+    frame.records += 1;
+}
+
+fn new_ordinal(place: Place) -> u64 {
+    place.lsn << OPS_BITS | u64::from(place.op)
+}
+
+/// Whether a write may happen, given the version that it meets.
+fn check(batch: &Prepared, write: &PreparedWrite, current: Option<Version>) -> Result<()> {
+    let (id, name) = (&write.key.id, &batch.name);
+    match (write.action, current) {
+        (Action::Create, Some(_)) => {
+            let message = format!("item {id} exists already in {name}: replace it, or choose another id");
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        (Action::Replace | Action::Delete, None) => {
+            return Err(Error::new(ErrorKind::ItemNotFound, format!("there is no item {id} in {name}")));
+        }
+        _ => {}
+    }
+    let (Some(wanted), Some(version)) = (&write.if_match, current) else { return Ok(()) };
+    let found = body::etag(batch.container, version.place);
+    if wanted.as_str() == found {
+        return Ok(());
+    }
+    let message = format!("item {id} of {name} has the etag {found}, not {wanted}: read it again");
+    Err(Error::new(ErrorKind::PreconditionFailed, message))
+}

@@ -1,0 +1,169 @@
+//! Records: one change of one item.
+
+use super::Fields;
+
+/// Length of the fixed part; EPK, id and body follow.
+pub(crate) const FIXED_BYTES: usize = 64;
+
+/// What a record says about its item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// A new version.
+    Put,
+    /// Deleted by a caller.
+    Delete,
+    /// Deleted because its time to live was over.
+    Expire,
+    /// Not an item: compaction removed records of the container up to `lsn`, and all-versions history up to
+    /// `previous.lsn`.
+    Floor,
+}
+
+/// Position of one write in its container: the LSN, and the place in the batch that shares it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) lsn: u64,
+    pub(crate) op: u16,
+}
+
+/// The fixed fields of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHeader {
+    pub(crate) kind: RecordKind,
+    pub(crate) container: u32,
+    pub(crate) place: Place,
+    /// Where the version before this one is; LSN 0 if there was none.
+    pub(crate) previous: Place,
+    /// The document number in `_rid`, given when the item was created.
+    pub(crate) ordinal: u64,
+    /// Milliseconds since the epoch.
+    pub(crate) timestamp: u64,
+    /// Time to live of the item in seconds: 0 not set, -1 for ever.
+    pub(crate) ttl: i32,
+}
+
+/// A record as it lies in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub(crate) header: RecordHeader,
+    pub(crate) epk: &'a [u8],
+    pub(crate) id: &'a str,
+    pub(crate) body: &'a [u8],
+    /// Length of the whole record.
+    pub(crate) total: usize,
+}
+
+/// Appends a record whose body is `body` in several pieces. Returns its length.
+///
+/// EPKs are at most 255 bytes, ids at most 255 characters and bodies at most a few MiB, which their types guarantee.
+pub(crate) fn append(out: &mut Vec<u8>, header: &RecordHeader, epk: &[u8], id: &str, body: &[&[u8]]) -> usize {
+    let start = out.len();
+    let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
+    let total = FIXED_BYTES + epk.len() + id.len() + body_bytes;
+    out.reserve(total);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&(total as u32).to_le_bytes());
+    out.push(header.kind as u8);
+    out.push(epk.len() as u8);
+    out.extend_from_slice(&header.place.op.to_le_bytes());
+    out.extend_from_slice(&header.container.to_le_bytes());
+    out.extend_from_slice(&header.place.lsn.to_le_bytes());
+    out.extend_from_slice(&header.previous.lsn.to_le_bytes());
+    out.extend_from_slice(&header.previous.op.to_le_bytes());
+    out.extend_from_slice(&(id.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(body_bytes as u32).to_le_bytes());
+    out.extend_from_slice(&header.ordinal.to_le_bytes());
+    out.extend_from_slice(&header.timestamp.to_le_bytes());
+    out.extend_from_slice(&header.ttl.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(epk);
+    out.extend_from_slice(id.as_bytes());
+    for piece in body {
+        out.extend_from_slice(piece);
+    }
+    let crc = crc32fast::hash(&out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+    total
+}
+
+/// The record at the beginning of `bytes`; `None` if it is cut or damaged.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
+    let mut fields = Fields(bytes);
+    let crc = fields.u32()?;
+    let total = usize::try_from(fields.u32()?).ok()?;
+    let whole = bytes.get(..total)?;
+    if total < FIXED_BYTES || crc != crc32fast::hash(whole.get(4..)?) {
+        return None;
+    }
+    let mut fields = Fields(whole.get(8..)?);
+    let kind = match fields.u8()? {
+        0 => RecordKind::Put,
+        1 => RecordKind::Delete,
+        2 => RecordKind::Expire,
+        3 => RecordKind::Floor,
+        _ => return None,
+    };
+    let epk_bytes = fields.u8()?;
+    let op = fields.u16()?;
+    let container = fields.u32()?;
+    let lsn = fields.u64()?;
+    let previous_lsn = fields.u64()?;
+    let previous_op = fields.u16()?;
+    let id_bytes = fields.u16()?;
+    let body_bytes = fields.u32()?;
+    let (ordinal, timestamp, ttl) = (fields.u64()?, fields.u64()?, fields.i32()?);
+    fields.u32()?;
+    let epk = fields.take(epk_bytes.into())?;
+    let id = std::str::from_utf8(fields.take(id_bytes.into())?).ok()?;
+    let body = fields.take(usize::try_from(body_bytes).ok()?)?;
+    let header = RecordHeader {
+        kind,
+        container,
+        place: Place { lsn, op },
+        previous: Place { lsn: previous_lsn, op: previous_op },
+        ordinal,
+        timestamp,
+        ttl,
+    };
+    fields.0.is_empty().then_some(Record { header, epk, id, body, total })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> (RecordHeader, Vec<u8>) {
+        let header = RecordHeader {
+            kind: RecordKind::Expire,
+            container: 7,
+            place: Place { lsn: 1 << 40, op: 99 },
+            previous: Place { lsn: 5, op: 3 },
+            ordinal: 1 << 50,
+            timestamp: 1_794_774_980_123,
+            ttl: -1,
+        };
+        let mut bytes = Vec::new();
+        append(&mut bytes, &header, &[1, 2, 3], "é-id", &[b"{\"a\":", b"1}"]);
+        (header, bytes)
+    }
+
+    #[test]
+    fn a_record_survives_its_bytes() {
+        let (header, bytes) = sample();
+        let record = decode(&bytes).unwrap();
+        assert_eq!(record, Record { header, epk: &[1, 2, 3], id: "é-id", body: b"{\"a\":1}", total: bytes.len() });
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let (_, good) = sample();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&bad), None, "bit {bit}");
+        }
+        for length in 0..good.len() {
+            assert_eq!(decode(&good[..length]), None, "length {length}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The index of one container: its items, its ranges, what expires and what retention still holds.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use changefeed_core::{Epk, FeedRange, PhysicalRange, RangeId, TimeToLive};
+use tokio::sync::watch;
+
+use super::{Entry, Fate, Key, Location, feed::FeedLog};
+use crate::format::record::{Place, RecordKind};
+
+/// What a container keeps of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum History {
+    /// Nothing: newest versions only.
+    Off,
+    /// Superseded versions and deletes, for this many milliseconds.
+    Milliseconds(u64),
+    /// Everything: used while a folder is read and the settings are not known yet.
+    Everything,
+}
+
+/// The newest record of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ItemState {
+    pub(crate) place: Place,
+    /// How many older versions of the item are on disk. While there are any, a delete must stay there too: without it
+    /// they would come to life again when the folder is next opened. Older deletes do not count.
+    pub(crate) stale: u32,
+}
+
+/// One physical range: its name, its feed and who waits for it.
+#[derive(Debug)]
+pub(crate) struct RangeIndex {
+    pub(crate) physical: PhysicalRange,
+    pub(crate) feed: FeedLog,
+    /// The newest LSN in this range. Dropped with the range, which wakes everybody who waits.
+    pub(crate) newest: watch::Sender<u64>,
+}
+
+impl RangeIndex {
+    fn new(physical: PhysicalRange, feed: FeedLog) -> Self {
+        let newest = feed.all().last().map_or(0, |entry| entry.place.lsn);
+        Self { physical, feed, newest: watch::Sender::new(newest) }
+    }
+}
+
+/// The index of one container.
+#[derive(Debug)]
+pub(crate) struct ContainerIndex {
+    pub(crate) items: BTreeMap<Arc<Key>, ItemState>,
+    ranges: Vec<RangeIndex>,
+    /// The newest LSN given out and synced.
+    pub(crate) newest: u64,
+    /// All-versions history up to here is gone.
+    pub(crate) purged: u64,
+    pub(crate) history: History,
+    pub(crate) time_to_live: TimeToLive,
+    /// Records whose retention has begun to run, in the order of its end.
+    retired: VecDeque<(u64, Arc<Key>, Place)>,
+    expiring: BTreeSet<(u64, Arc<Key>)>,
+}
+
+impl ContainerIndex {
+    /// An empty index. `ranges` tile the key space.
+    pub(crate) fn new(ranges: Vec<PhysicalRange>, history: History, time_to_live: TimeToLive) -> Self {
+        let ranges = ranges.into_iter().map(|range| RangeIndex::new(range, FeedLog::default())).collect();
+        Self {
+            items: BTreeMap::new(),
+            ranges,
+            newest: 0,
+            purged: 0,
+            history,
+            time_to_live,
+            retired: VecDeque::new(),
+            expiring: BTreeSet::new(),
+        }
+    }
+
+    /// An index for a container whose settings are still to be read.
+    pub(crate) fn unsettled() -> Self {
+        let whole = PhysicalRange { id: RangeId::from(0), range: FeedRange::full(), parents: Vec::new() };
+        Self::new(vec![whole], History::Everything, TimeToLive::Off)
+    }
+
+    pub(crate) fn ranges(&self) -> &[RangeIndex] {
+        &self.ranges
+    }
+
+    pub(crate) fn range_of(&self, epk: &Epk) -> Option<&RangeIndex> {
+        self.ranges.get(self.range_position(epk))
+    }
+
+    fn range_position(&self, epk: &Epk) -> usize {
+        self.ranges.partition_point(|range| range.physical.range.max_exclusive() <= epk)
+    }
+
+    /// The live item with this key, expired or not.
+    pub(crate) fn item(&self, key: &Key) -> Option<&Entry> {
+        let state = self.items.get(key)?;
+        self.range_of(&key.epk)?.feed.find(state.place).filter(|entry| entry.is_item())
+    }
+
+    /// When an item's time is over, in milliseconds since the epoch.
+    pub(crate) fn expires_at(&self, entry: &Entry) -> Option<u64> {
+        let seconds = match (self.time_to_live, entry.ttl) {
+            (TimeToLive::Off, _) | (_, ..=-1) | (TimeToLive::ItemsOnly, 0) => return None,
+            (TimeToLive::Seconds(seconds), 0) => u64::from(seconds),
+            (_, own) => u64::from(own.unsigned_abs()),
+        };
+        Some(entry.timestamp.saturating_add(seconds * 1000))
+    }
+
+    pub(crate) fn is_expired(&self, entry: &Entry, now: u64) -> bool {
+        self.expires_at(entry).is_some_and(|at| at <= now)
+    }
+
+    /// Items whose time is over.
+    pub(crate) fn expired(&self, now: u64) -> impl Iterator<Item = &Arc<Key>> {
+        self.expiring.iter().take_while(move |(at, _)| *at <= now).map(|(_, key)| key)
+    }
+
+    /// Takes in a record that is newer than all others of its container. `bury` hears of records that died.
+    pub(crate) fn apply(&mut self, entry: Entry, bury: &mut impl FnMut(Location)) {
+        self.newest = self.newest.max(entry.place.lsn);
+        let key = Arc::clone(&entry.key);
+        let (place, kind, timestamp) = (entry.place, entry.kind, entry.timestamp);
+        let stale = match self.items.get(&key).copied() {
+            Some(old) => old.stale + u32::from(self.supersede(&key, old.place, timestamp, bury) == Some(RecordKind::Put)),
+            None => 0,
+        };
+        self.items.insert(Arc::clone(&key), ItemState { place, stale });
+        if let Some(at) = self.expires_at(&entry)
+            && kind == RecordKind::Put
+        {
+            self.expiring.insert((at, Arc::clone(&key)));
+        }
+        let position = self.range_position(&key.epk);
+        if let Some(range) = self.ranges.get_mut(position) {
+            range.feed.push(entry);
+        }
+        if kind != RecordKind::Put {
+            match self.history {
+                History::Off => self.hide_delete(&key, place, bury),
+                _ => self.retired.push_back((timestamp, key, place)),
+            }
+        }
+    }
+
+    /// Ends the reign of the newest record of a key; returns its kind.
+    fn supersede(
+        &mut self,
+        key: &Arc<Key>,
+        place: Place,
+        at: u64,
+        bury: &mut impl FnMut(Location),
+    ) -> Option<RecordKind> {
+        let fate = if self.history == History::Off { Fate::Dead } else { Fate::Superseded { at } };
+        let entry = self.set_fate(key, place, fate)?;
+        if let Some(expiry) = self.expires_at(&entry) {
+            self.expiring.remove(&(expiry, Arc::clone(key)));
+        }
+        match fate {
+            Fate::Dead => bury(entry.location),
+            _ => self.retired.push_back((at, Arc::clone(key), place)),
+        }
+        Some(entry.kind)
+    }
+
+    /// A delete that no reader needs: it stays only as long as older records of its key are on disk.
+    fn hide_delete(&mut self, key: &Arc<Key>, place: Place, bury: &mut impl FnMut(Location)) {
+        let needed = self.items.get(key).is_some_and(|state| state.place == place && state.stale > 0);
+        let fate = if needed { Fate::Tombstone } else { Fate::Dead };
+        if let Some(entry) = self.set_fate(key, place, fate)
+            && !needed
+        {
+            bury(entry.location);
+            self.items.remove(key);
+        }
+    }
+
+    fn set_fate(&mut self, key: &Key, place: Place, fate: Fate) -> Option<Entry> {
+        let position = self.range_position(&key.epk);
+        let feed = &mut self.ranges.get_mut(position)?.feed;
+        let entry = feed.set_fate(place, fate)?.clone();
+        feed.sweep();
+        Some(entry)
+    }
+
+    /// Lets go of history whose retention ended before `now`.
+    pub(crate) fn purge(&mut self, now: u64, bury: &mut impl FnMut(Location)) {
+        let retention = match self.history {
+            History::Off => 0,
+            History::Milliseconds(retention) => retention,
+            History::Everything => return,
+        };
+        while self.retired.front().is_some_and(|(at, ..)| at.saturating_add(retention) < now) {
+            let Some((_, key, place)) = self.retired.pop_front() else { break };
+            let Some(entry) = self.range_of(&key.epk).and_then(|range| range.feed.find(place)) else { continue };
+            match entry.fate {
+                Fate::Superseded { at } if at.saturating_add(retention) < now => {
+                    if let Some(entry) = self.set_fate(&key, place, Fate::Dead) {
+                        bury(entry.location);
+                    }
+                    self.purged = self.purged.max(place.lsn);
+                }
+                Fate::Newest if entry.kind != RecordKind::Put => {
+                    self.hide_delete(&key, place, bury);
+                    self.purged = self.purged.max(place.lsn);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether compaction must keep the record.
+    pub(crate) fn needs(&self, epk: &Epk, place: Place) -> bool {
+        let entry = self.range_of(epk).and_then(|range| range.feed.find(place));
+        entry.is_some_and(|entry| entry.fate != Fate::Dead)
+    }
+
+    /// Notes that compaction moved a record. Says whether the record still means something.
+    pub(crate) fn moved(&mut self, epk: &Epk, place: Place, from: Location, to: Location) -> bool {
+        let position = self.range_position(epk);
+        self.ranges.get_mut(position).is_some_and(|range| range.feed.relocate(place, from, to))
+    }
+
+    /// Notes that compaction dropped an old version of an item.
+    pub(crate) fn dropped(&mut self, key: &Key, bury: &mut impl FnMut(Location)) {
+        let Some((key, state)) = self.items.get_key_value(key) else { return };
+        let (key, place) = (Arc::clone(key), state.place);
+        if let Some(state) = self.items.get_mut(&key) {
+            state.stale = state.stale.saturating_sub(1);
+        }
+        let entry = self.range_of(&key.epk).and_then(|range| range.feed.find(place));
+        if entry.is_some_and(|entry| entry.fate == Fate::Tombstone) {
+            self.hide_delete(&key, place, bury);
+        }
+    }
+
+    /// Changes what is kept and how long items live.
+    pub(crate) fn settle(
+        &mut self,
+        history: History,
+        time_to_live: TimeToLive,
+        now: u64,
+        bury: &mut impl FnMut(Location),
+    ) {
+        self.time_to_live = time_to_live;
+        self.expiring.clear();
+        let live = self.ranges.iter().flat_map(|range| range.feed.all()).filter(|entry| entry.is_item());
+        let dated: Vec<_> = live.filter_map(|entry| Some((self.expires_at(entry)?, Arc::clone(&entry.key)))).collect();
+        self.expiring.extend(dated);
+        self.history = history;
+        // Without history every retired record is due, whatever its time.
+        self.purge(if history == History::Off { u64::MAX } else { now }, bury);
+    }
+
+    /// Cuts the key space anew. Ranges that keep their id keep their feed and those who wait for it.
+    pub(crate) fn relayout(&mut self, wanted: Vec<PhysicalRange>) {
+        let mut old: BTreeMap<RangeId, RangeIndex> =
+            std::mem::take(&mut self.ranges).into_iter().map(|range| (range.physical.id.clone(), range)).collect();
+        let mut ranges: Vec<_> = Vec::with_capacity(wanted.len());
+        let mut fresh = Vec::new();
+        for physical in wanted {
+            match old.remove(&physical.id) {
+                Some(kept) if kept.physical.range == physical.range => ranges.push(kept),
+                other => {
+                    if let Some(changed) = other {
+                        old.insert(changed.physical.id.clone(), changed);
+                    }
+                    fresh.push(physical);
+                }
+            }
+        }
+        let mut orphans: Vec<Entry> = old.into_values().flat_map(|range| range.feed.into_entries()).collect();
+        orphans.sort_by_key(|entry| entry.place);
+        let mut feeds: Vec<Vec<Entry>> = fresh.iter().map(|_| Vec::new()).collect();
+        for entry in orphans {
+            if let Some(index) = fresh.iter().position(|physical| physical.range.contains(&entry.key.epk)) {
+                feeds[index].push(entry);
+            }
+        }
+        let made = fresh.into_iter().zip(feeds).map(|(physical, feed)| {
+            RangeIndex::new(physical, FeedLog::from_sorted(feed))
+        });
+        ranges.extend(made);
+        ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
+        self.ranges = ranges;
+    }
+
+    /// Tells those who wait for the ranges of these keys that there is news.
+    pub(crate) fn announce(&self, epk: &Epk, lsn: u64) {
+        if let Some(range) = self.range_of(epk) {
+            range.newest.send_replace(lsn);
+        }
+    }
+
+    /// Every record that is not dead, for accounts of live bytes.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.ranges.iter().flat_map(|range| range.feed.all()).filter(|entry| entry.fate != Fate::Dead)
+    }
+}

@@ -1,0 +1,73 @@
+//! The index in memory: which record holds which version of which item. Pure: no I/O, no clock, no locks.
+
+pub(crate) mod container;
+pub(crate) mod feed;
+pub(crate) mod select;
+
+use changefeed_core::{Epk, ItemId};
+
+use crate::format::record::{Place, RecordHeader, RecordKind};
+
+/// What names an item inside its container. Two partition keys with one EPK are one key, as in Azure Cosmos DB.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) epk: Epk,
+    pub(crate) id: ItemId,
+}
+
+/// Where a record lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// First number of the segment's span.
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+}
+
+/// What a record still means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The newest of its key: a live item, or a delete that all-versions readers may still see.
+    Newest,
+    /// A newer one came at this time (milliseconds); kept for all-versions readers until retention is over.
+    Superseded { at: u64 },
+    /// A delete that nobody reads, kept because older records of its key are still on disk.
+    Tombstone,
+    /// Means nothing: compaction may drop it.
+    Dead,
+}
+
+/// One record, as the index knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: std::sync::Arc<Key>,
+    pub(crate) kind: RecordKind,
+    pub(crate) fate: Fate,
+    pub(crate) place: Place,
+    pub(crate) previous: Place,
+    pub(crate) ordinal: u64,
+    pub(crate) timestamp: u64,
+    pub(crate) ttl: i32,
+    pub(crate) location: Location,
+}
+
+impl Entry {
+    pub(crate) fn new(header: &RecordHeader, key: std::sync::Arc<Key>, location: Location) -> Self {
+        Self {
+            key,
+            kind: header.kind,
+            fate: Fate::Newest,
+            place: header.place,
+            previous: header.previous,
+            ordinal: header.ordinal,
+            timestamp: header.timestamp,
+            ttl: header.ttl,
+            location,
+        }
+    }
+
+    /// Whether it is a live item's newest version.
+    pub(crate) fn is_item(&self) -> bool {
+        self.fate == Fate::Newest && self.kind == RecordKind::Put
+    }
+}

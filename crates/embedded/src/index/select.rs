@@ -1,0 +1,109 @@
+//! Choosing the entries of one page of changes. Pure: the page is read from disk afterwards, without any lock.
+
+use std::sync::Arc;
+
+use changefeed_core::{FeedRange, Mode, Operation};
+
+use super::{
+    Fate, Key, Location,
+    container::{ContainerIndex, History, RangeIndex},
+};
+use crate::format::record::{Place, RecordKind};
+
+/// How many entries are looked at under the lock before others get their turn.
+const SCAN_LIMIT: usize = 50_000;
+
+/// How many bytes a page holds at most, transactions apart: as much as Azure Cosmos DB sends in one answer.
+const PAGE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) range: &'a FeedRange,
+    pub(crate) after: u64,
+    pub(crate) mode: Mode,
+    pub(crate) not_before: u64,
+    pub(crate) max_items: usize,
+    pub(crate) now: u64,
+}
+
+/// One change to be read from disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Picked {
+    pub(crate) key: Arc<Key>,
+    pub(crate) place: Place,
+    pub(crate) timestamp: u64,
+    pub(crate) operation: Operation,
+    pub(crate) current: Option<Location>,
+    pub(crate) previous: Option<(Place, Option<Location>)>,
+}
+
+/// The outcome of one look at the index.
+#[derive(Debug)]
+pub(crate) enum Selection {
+    /// These changes, and the LSN after which to go on.
+    Page(Vec<Picked>, u64),
+    /// Nothing so far: look again from this LSN on.
+    Unfinished(u64),
+    /// All-versions history after the wanted position is no longer complete.
+    Expired,
+}
+
+/// Looks for the next page of `range`, one of the physical ranges of `container`.
+pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>) -> Selection {
+    let entries = range.feed.after(wanted.after);
+    if wanted.mode == Mode::AllVersions && history_is_cut(container, wanted, entries.first().map(|e| e.timestamp)) {
+        return Selection::Expired;
+    }
+    let mut picked: Vec<Picked> = Vec::new();
+    let mut bytes = 0;
+    for (scanned, entry) in entries.iter().enumerate() {
+        let last = picked.last().map(|picked| picked.place.lsn);
+        let full = picked.len() >= wanted.max_items || bytes >= PAGE_BYTES;
+        if let Some(last) = last
+            && full
+            && entry.place.lsn != last
+        {
+            return Selection::Page(picked, last);
+        }
+        if scanned >= SCAN_LIMIT && picked.is_empty() && entries[scanned - 1].place.lsn < entry.place.lsn {
+            return Selection::Unfinished(entries[scanned - 1].place.lsn);
+        }
+        if entry.timestamp < wanted.not_before || !wanted.range.contains(&entry.key.epk) {
+            continue;
+        }
+        let Some(operation) = shown_as(container, entry, wanted) else { continue };
+        let current = (entry.kind == RecordKind::Put).then_some(entry.location);
+        let previous = (wanted.mode == Mode::AllVersions && entry.previous.lsn > 0).then(|| {
+            let older = range.feed.find(entry.previous).filter(|older| older.fate != Fate::Dead);
+            (entry.previous, older.map(|older| older.location))
+        });
+        bytes += u64::from(entry.location.bytes);
+        let key = Arc::clone(&entry.key);
+        picked.push(Picked { key, place: entry.place, timestamp: entry.timestamp, operation, current, previous });
+    }
+    Selection::Page(picked, container.newest)
+}
+
+fn shown_as(container: &ContainerIndex, entry: &super::Entry, wanted: &Wanted<'_>) -> Option<Operation> {
+    match (wanted.mode, entry.fate, entry.kind) {
+        (Mode::LatestVersion, Fate::Newest, RecordKind::Put) => {
+            (!container.is_expired(entry, wanted.now)).then_some(Operation::Write)
+        }
+        (Mode::AllVersions, Fate::Newest | Fate::Superseded { .. }, kind) => match kind {
+            RecordKind::Put if entry.previous.lsn == 0 => Some(Operation::Create),
+            RecordKind::Put => Some(Operation::Replace),
+            RecordKind::Delete => Some(Operation::Delete),
+            RecordKind::Expire => Some(Operation::Expire),
+            RecordKind::Floor => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a change after the wanted position has left retention. What the clock says counts, not what was purged:
+/// otherwise the answer would depend on when the store last tidied up.
+fn history_is_cut(container: &ContainerIndex, wanted: &Wanted<'_>, oldest: Option<u64>) -> bool {
+    let History::Milliseconds(retention) = container.history else { return true };
+    wanted.after < container.purged || oldest.is_some_and(|at| at.saturating_add(retention) < wanted.now)
+}

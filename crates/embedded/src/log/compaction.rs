@@ -1,0 +1,304 @@
+//! Compaction: rewriting segments without the records that mean nothing any more. Order is kept, so the log stays
+//! the feed.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use changefeed_core::{Epk, ItemId, Result};
+
+use super::{Segment, io_error, recovery};
+use crate::{
+    commit::append_floor,
+    engine::Shared,
+    format::{
+        frame::{FrameHeader, FrameKind, HEADER_BYTES},
+        record::{Place, RecordKind},
+        segment::{self, Span},
+    },
+    index::{Key, Location},
+    log::writer::FrameBuffer,
+    state::State,
+    vfs::VfsFile,
+};
+
+const TEMPORARY_NAME: &str = "compact.tmp";
+
+/// Frames of a compacted segment are about this long, with a sync after each: many small syncs hold up commits less
+/// than a large one.
+const FRAME_BYTES: usize = 1024 * 1024;
+
+/// Compaction begins when this share of all sealed segments is dead, in percent. Less means more rewriting, more
+/// means more disk.
+const DEAD_PERCENT: u64 = 18;
+
+/// A segment of which this share is dead is rewritten whatever the others look like.
+const SEGMENT_DEAD_PERCENT: u64 = 50;
+
+/// What the choice looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weight {
+    pub(crate) used: u64,
+    pub(crate) dead: u64,
+}
+
+impl Weight {
+    fn live(self) -> u64 {
+        self.used.saturating_sub(self.dead)
+    }
+
+    fn dead_percent(self) -> u64 {
+        (self.dead * 100).checked_div(self.used).unwrap_or(0)
+    }
+}
+
+/// Which neighbours to rewrite into one, of sealed segments in the order of the log; none if all is well. Pure.
+pub(crate) fn choose(sealed: &[Weight], target: u64) -> Option<std::ops::Range<usize>> {
+    let used: u64 = sealed.iter().map(|weight| weight.used).sum();
+    let dead: u64 = sealed.iter().map(|weight| weight.dead).sum();
+    let worst = (0..sealed.len()).max_by_key(|at| (sealed[*at].dead_percent(), std::cmp::Reverse(*at)));
+    let crowded = dead * 100 > used * DEAD_PERCENT;
+    let worst = worst.filter(|at| {
+        let percent = sealed[*at].dead_percent();
+        percent >= SEGMENT_DEAD_PERCENT || (crowded && percent > 0)
+    });
+    let small = |weight: &Weight| weight.live() < target / 4;
+    let pair = || sealed.windows(2).position(|pair| pair.iter().all(small));
+    let (first, mut last) = match (worst, pair()) {
+        (Some(worst), _) => (worst, worst),
+        (None, Some(first)) => (first, first + 1),
+        (None, None) => return None,
+    };
+    let mut live: u64 = sealed[first..=last].iter().map(|weight| weight.live()).sum();
+    while let Some(next) = sealed.get(last + 1)
+        && live + next.live() <= target
+        && (small(next) || next.dead_percent() >= DEAD_PERCENT)
+    {
+        live += next.live();
+        last += 1;
+    }
+    Some(first..last + 1)
+}
+
+/// Rewrites what [`choose`] chooses. Says whether there was anything to do.
+pub(crate) fn compact_once(shared: &Shared) -> Result<bool> {
+    let inputs: Vec<Segment> = {
+        let state = shared.state.read();
+        let sealed: Vec<&Segment> = state.segments.0.values().filter(|segment| segment.sealed).collect();
+        let weights: Vec<_> = sealed.iter().map(|segment| Weight { used: segment.used, dead: segment.dead }).collect();
+        let Some(chosen) = choose(&weights, shared.segment_bytes.saturating_sub(64 * 1024)) else { return Ok(false) };
+        sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
+    };
+    let mut rewrite = Rewrite::begin(shared, &inputs)?;
+    for input in &inputs {
+        rewrite.copy(input)?;
+    }
+    rewrite.finish(&inputs)?;
+    Ok(true)
+}
+
+/// A record of an input segment.
+struct Found {
+    kind: RecordKind,
+    container: u32,
+    key: Key,
+    place: Place,
+    location: Location,
+}
+
+struct Rewrite<'a> {
+    shared: &'a Shared,
+    span: Span,
+    file: Arc<dyn VfsFile>,
+    offset: u64,
+    next_frame: u64,
+    frame: FrameBuffer,
+    used: u64,
+    moved: Vec<(Found, Location)>,
+    dropped: Vec<Found>,
+    /// Highest LSN that no record shows any more, and history that is gone, by container.
+    floors: BTreeMap<u32, (u64, u64)>,
+}
+
+impl<'a> Rewrite<'a> {
+    fn begin(shared: &'a Shared, inputs: &[Segment]) -> Result<Self> {
+        let first = inputs.first().map_or(1, |segment| segment.span.first);
+        let last = inputs.last().map_or(first, |segment| segment.span.last);
+        let span = Span { first, last };
+        let create = || {
+            let file = shared.vfs.create(TEMPORARY_NAME)?;
+            file.write_at(0, &segment::encode_header(span))?;
+            Ok(file)
+        };
+        let file = create().map_err(|error| io_error("begin a compacted segment", error))?;
+        Ok(Self {
+            shared,
+            span,
+            file,
+            offset: segment::HEADER_BYTES as u64,
+            next_frame: 1,
+            frame: FrameBuffer::new(),
+            used: 0,
+            moved: Vec::new(),
+            dropped: Vec::new(),
+            floors: BTreeMap::new(),
+        })
+    }
+
+    fn copy(&mut self, input: &Segment) -> Result<()> {
+        let bytes = recovery::read_file(input)?;
+        let mut found = Vec::new();
+        let mut scratch = Segment::new(input.span, Arc::clone(&input.file));
+        let floors = &mut self.floors;
+        recovery::read_segment(&mut scratch, &bytes, false, &mut |location, record| {
+            let header = &record.header;
+            if header.kind == RecordKind::Floor {
+                raise(floors, header.container, header.place.lsn, header.previous.lsn);
+            } else if let Ok(id) = ItemId::new(record.id) {
+                let key = Key { epk: Epk::from_bytes(record.epk), id };
+                let (kind, container, place) = (header.kind, header.container, header.place);
+                found.push(Found { kind, container, key, place, location });
+            }
+        })?;
+        while !found.is_empty() {
+            let rest = found.split_off(found.len().min(512));
+            let chunk = std::mem::replace(&mut found, rest);
+            let needed: Vec<bool> = {
+                let state = self.shared.state.read();
+                chunk.iter().map(|found| is_needed(&state, found)).collect()
+            };
+            for (found, needed) in chunk.into_iter().zip(needed) {
+                let at = found.location.offset as usize;
+                match bytes.get(at..at + found.location.bytes as usize) {
+                    Some(record) if needed => self.keep(found, record)?,
+                    _ => {
+                        raise(&mut self.floors, found.container, found.place.lsn, 0);
+                        self.dropped.push(found);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, found: Found, record: &[u8]) -> Result<()> {
+        let offset = self.offset + self.frame.bytes.len() as u64;
+        let to = Location { segment: self.span.first, offset: offset as u32, bytes: found.location.bytes };
+        self.frame.bytes.extend_from_slice(record);
+        self.frame.records += 1;
+        self.moved.push((found, to));
+        if self.frame.payload() >= FRAME_BYTES { self.flush(FrameKind::Data) } else { Ok(()) }
+    }
+
+    fn flush(&mut self, kind: FrameKind) -> Result<()> {
+        self.used += self.frame.payload() as u64;
+        let payload = self.frame.payload() as u32;
+        let header = FrameHeader { kind, payload, records: self.frame.records, number: self.next_frame };
+        self.frame.bytes[..HEADER_BYTES].copy_from_slice(&header.encode(self.span.first));
+        self.frame.bytes.resize(header.total_bytes() as usize, 0);
+        let written = self.file.write_at(self.offset, &self.frame.bytes).and_then(|()| self.file.sync());
+        written.map_err(|error| io_error("write a compacted segment", error))?;
+        self.offset += header.total_bytes();
+        self.next_frame += 1;
+        self.frame.clear();
+        Ok(())
+    }
+
+    fn finish(mut self, inputs: &[Segment]) -> Result<()> {
+        for (container, (lsn, purged)) in std::mem::take(&mut self.floors) {
+            let state = self.shared.state.read();
+            if let Some(index) = state.indexes.get(&container) {
+                append_floor(&mut self.frame, container, lsn, purged.max(index.purged));
+            }
+        }
+        if !self.frame.is_empty() {
+            self.flush(FrameKind::Data)?;
+        }
+        self.flush(FrameKind::Seal)?;
+        self.switch_files().map_err(|error| io_error("put a compacted segment in place", error))?;
+        let (shared, name) = (self.shared, self.span.file_name());
+        self.install(inputs);
+        for old in inputs.iter().map(|input| input.span.file_name()).filter(|old| *old != name) {
+            // A file that stays is found to be covered, and removed, when the folder is next opened.
+            drop(shared.vfs.remove(&old));
+        }
+        Ok(())
+    }
+
+    fn switch_files(&self) -> std::io::Result<()> {
+        // What replaced the dropped records must be on disk before they go, also in relaxed mode.
+        let active = self.shared.state.read().segments.0.values().next_back().map(|last| Arc::clone(&last.file));
+        active.map_or(Ok(()), |file| file.sync())?;
+        self.shared.vfs.rename(TEMPORARY_NAME, &self.span.file_name())?;
+        self.shared.vfs.sync_folder()
+    }
+
+    fn install(self, inputs: &[Segment]) {
+        let mut state = self.shared.state.write();
+        let State { segments, indexes, .. } = &mut *state;
+        for input in inputs {
+            segments.0.remove(&input.span.first);
+        }
+        let mut made = Segment::new(self.span, self.file);
+        made.used = self.used;
+        made.sealed = true;
+        segments.0.insert(self.span.first, made);
+        for (found, to) in self.moved {
+            let index = indexes.get_mut(&found.container);
+            if !index.is_some_and(|index| index.moved(&found.key.epk, found.place, found.location, to)) {
+                segments.bury(to);
+            }
+        }
+        for found in self.dropped.into_iter().filter(|found| found.kind == RecordKind::Put) {
+            if let Some(index) = indexes.get_mut(&found.container) {
+                index.dropped(&found.key, &mut |location| segments.bury(location));
+            }
+        }
+    }
+}
+
+fn is_needed(state: &State, found: &Found) -> bool {
+    state.indexes.get(&found.container).is_some_and(|index| index.needs(&found.key.epk, found.place))
+}
+
+fn raise(floors: &mut BTreeMap<u32, (u64, u64)>, container: u32, lsn: u64, purged: u64) {
+    let floor = floors.entry(container).or_default();
+    floor.0 = floor.0.max(lsn);
+    floor.1 = floor.1.max(purged);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weights(list: &[(u64, u64)]) -> Vec<Weight> {
+        list.iter().map(|(used, dead)| Weight { used: *used, dead: *dead }).collect()
+    }
+
+    #[test]
+    fn nothing_is_rewritten_while_little_is_dead() {
+        assert_eq!(choose(&[], 100), None);
+        assert_eq!(choose(&weights(&[(100, 10), (100, 25)]), 100), None);
+    }
+
+    #[test]
+    fn the_worst_segment_is_rewritten_with_neighbours_that_fit() {
+        assert_eq!(choose(&weights(&[(100, 10), (100, 60), (100, 50), (100, 0)]), 100), Some(1..3));
+        assert_eq!(choose(&weights(&[(100, 30), (100, 0)]), 100), None);
+        assert_eq!(choose(&weights(&[(100, 40), (100, 0)]), 100), Some(0..1));
+    }
+
+    #[test]
+    fn small_neighbours_become_one() {
+        assert_eq!(choose(&weights(&[(100, 0), (10, 0), (20, 0), (90, 0)]), 100), Some(1..3));
+    }
+
+    #[test]
+    fn choosing_comes_to_an_end() {
+        let mut segments = weights(&[(100, 30), (90, 80), (100, 19), (10, 9), (70, 0), (20, 20), (100, 55)]);
+        for _ in 0..20 {
+            let Some(chosen) = choose(&segments, 100) else { return };
+            let live = segments[chosen.clone()].iter().map(|weight| weight.live()).sum();
+            segments.splice(chosen, [Weight { used: live, dead: 0 }]);
+        }
+        panic!("still choosing: {segments:?}");
+    }
+}

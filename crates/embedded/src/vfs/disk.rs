@@ -1,0 +1,116 @@
+//! A real folder.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Vfs, VfsFile};
+
+/// The file whose lock keeps a second process out. It is never removed, and holds nothing.
+const LOCK_FILE: &str = "LOCK";
+
+/// A folder on local disk, locked against other processes as long as the value lives.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    folder: PathBuf,
+    _lock: File,
+}
+
+/// Why a folder could not be locked.
+#[derive(Debug)]
+pub(crate) enum LockError {
+    /// Another process, or another engine of this one, has it.
+    Held,
+    /// The operating system refused.
+    Io(io::Error),
+}
+
+impl Disk {
+    /// Creates the folder if need be, and locks it.
+    pub(crate) fn lock(folder: &Path) -> Result<Self, LockError> {
+        let open = || {
+            fs::create_dir_all(folder)?;
+            OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK_FILE))
+        };
+        let lock = open().map_err(LockError::Io)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { folder: folder.to_owned(), _lock: lock }),
+            Err(fs::TryLockError::WouldBlock) => Err(LockError::Held),
+            Err(fs::TryLockError::Error(error)) => Err(LockError::Io(error)),
+        }
+    }
+}
+
+impl Vfs for Disk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != LOCK_FILE {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.folder.join(name))?;
+        Ok(Arc::new(DiskFile(file)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        Ok(Arc::new(DiskFile(options.open(self.folder.join(name))?)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.folder.join(from), self.folder.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.folder.join(name))
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn likes_preallocation(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct DiskFile(File);
+
+impl VfsFile for DiskFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read_at(buffer, offset) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.read_at(offset, buffer),
+            other => other,
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn resize(&self, size: u64) -> io::Result<()> {
+        self.0.set_len(size)
+    }
+}

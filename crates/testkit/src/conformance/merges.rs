@@ -1,0 +1,186 @@
+//! Merges: two neighbours become one range that serves both parents' history.
+
+use changefeed_core::{ErrorKind, FeedRange, Mode, PhysicalRange, RangeId, StartFrom};
+
+use super::{
+    Feature, Fixture, all_versions,
+    ranges::unknown_range,
+    reader::{Reader, briefs, versions},
+    stage::{DATABASE, Stage, many_keys, refused},
+};
+use crate::fixtures::{create, item};
+
+async fn two_ranges(fixture: &dyn Fixture, mode: Mode) -> (Stage<'_>, [PhysicalRange; 2]) {
+    let stage = Stage::with(fixture, |spec| {
+        spec.ranges = 2;
+        spec.all_versions_retention = (mode == Mode::AllVersions).then_some(all_versions::RETENTION);
+    })
+    .await;
+    let ranges = stage.ranges().await.try_into().expect("two ranges");
+    (stage, ranges)
+}
+
+async fn populate(stage: &Stage<'_>, generation: u64) {
+    let keys = many_keys(16);
+    for (n, key) in keys.iter().enumerate() {
+        stage.put(key, key, generation * 100 + n as u64).await;
+    }
+    for key in &keys[..4] {
+        let writes = (0..3).map(|n| create(&item(key, &format!("{key}-batch{generation}-{n}"), n))).collect();
+        stage.batch(key, writes).await;
+    }
+    stage.remove(&keys[6], &keys[6]).await;
+}
+
+pub(super) async fn a_merge_makes_one_range_of_two_neighbours(fixture: &dyn Fixture) {
+    let stage = Stage::with(fixture, |spec| spec.ranges = 3).await;
+    let before = stage.ranges().await;
+    let merged = stage.merge(&before[0], &before[1]).await;
+    assert_eq!(merged.range.min_inclusive(), before[0].range.min_inclusive());
+    assert_eq!(merged.range.max_exclusive(), before[1].range.max_exclusive());
+    assert!(before.iter().all(|old| old.id != merged.id), "ids are never used again");
+    let mut parents = merged.parents.clone();
+    parents.sort();
+    let mut expected = vec![before[0].id.clone(), before[1].id.clone()];
+    expected.sort();
+    assert_eq!(parents, expected);
+    assert_eq!(stage.ranges().await, [merged, before[2].clone()]);
+}
+
+pub(super) async fn neighbours_merge_in_either_order(fixture: &dyn Fixture) {
+    let (stage, [left, right]) = two_ranges(fixture, Mode::LatestVersion).await;
+    let merged = stage.merge(&right, &left).await;
+    assert_eq!(merged.range, FeedRange::full());
+    assert_eq!(stage.ranges().await, [merged]);
+}
+
+pub(super) async fn a_merged_range_serves_both_parents_history(fixture: &dyn Fixture) {
+    let (stage, ranges) = two_ranges(fixture, Mode::LatestVersion).await;
+    let readers = ranges.clone().map(|physical| stage.reader_of(&physical.range, StartFrom::Beginning));
+    serve_history_after_merge(&stage, &ranges, readers).await;
+    let merged = stage.ranges().await.swap_remove(0);
+    let changes = stage.reader_of(&merged.range, StartFrom::Beginning).max_items(3).drain().await;
+    assert_eq!(changes.len(), stage.list(Default::default()).await.len(), "read as one it is whole, too");
+}
+
+pub(super) async fn a_merged_range_serves_all_versions_of_both_parents(fixture: &dyn Fixture) {
+    let (stage, ranges) = two_ranges(fixture, Mode::AllVersions).await;
+    let mut readers =
+        ranges.clone().map(|physical| stage.reader_of(&physical.range, StartFrom::Now).mode(Mode::AllVersions));
+    for reader in &mut readers {
+        reader.page().await;
+    }
+    serve_history_after_merge(&stage, &ranges, readers).await;
+}
+
+/// After a merge each old range is still read with its own old continuations, from wherever its reader stood.
+async fn serve_history_after_merge(stage: &Stage<'_>, ranges: &[PhysicalRange; 2], readers: [Reader; 2]) {
+    populate(stage, 1).await;
+    let mut places = Vec::new();
+    for (side, start) in readers.into_iter().enumerate() {
+        let expected = briefs(&start.clone().drain().await);
+        assert!(!expected.is_empty(), "both sides have items");
+        let mut reader = start.max_items(2 + side);
+        let mut read = Vec::new();
+        loop {
+            places.push((reader.clone(), read.clone(), expected.clone()));
+            let page = reader.page().await;
+            if page.changes.is_empty() {
+                break;
+            }
+            read.extend(briefs(&page.changes));
+        }
+    }
+    let merged = stage.merge(&ranges[0], &ranges[1]).await;
+    for (reader, read, expected) in places {
+        for mut resumed in [reader.in_range(reader.range()), reader.clone().physical(&merged.id)] {
+            let rest = briefs(&resumed.drain().await);
+            assert_eq!([read.clone(), rest].concat(), expected, "after {} changes", read.len());
+        }
+    }
+}
+
+pub(super) async fn a_merged_away_range_is_gone(fixture: &dyn Fixture) {
+    let (stage, [left, right]) = two_ranges(fixture, Mode::LatestVersion).await;
+    let mut readers = [&left, &right].map(|old| stage.reader_of(&old.range, StartFrom::Beginning).physical(&old.id));
+    for reader in &mut readers {
+        reader.page().await;
+    }
+    stage.merge(&left, &right).await;
+    for reader in &mut readers {
+        reader.refused(ErrorKind::RangeGone).await;
+    }
+    refused(stage.catalog.merge(DATABASE, "items", [&left.id, &right.id]).await, ErrorKind::RangeGone);
+    refused(stage.catalog.split(DATABASE, "items", &left.id, None).await, ErrorKind::RangeGone);
+}
+
+pub(super) async fn a_merge_that_makes_no_sense_is_refused(fixture: &dyn Fixture) {
+    let stage = Stage::with(fixture, |spec| spec.ranges = 3).await;
+    stage.put("a", "x", 1).await;
+    let ranges = stage.ranges().await;
+    let before = stage.snapshot().await;
+    let merge = async |database: &str, container: &str, ids: [&RangeId; 2]| {
+        stage.catalog.merge(database, container, ids).await
+    };
+    for (a, b) in [(0, 2), (2, 0), (0, 0)] {
+        let apart = merge(DATABASE, "items", [&ranges[a].id, &ranges[b].id]).await;
+        refused(apart, ErrorKind::InvalidArgument);
+    }
+    refused(merge(DATABASE, "items", [&ranges[0].id, &unknown_range()]).await, ErrorKind::RangeNotFound);
+    refused(merge(DATABASE, "items", [&unknown_range(), &ranges[0].id]).await, ErrorKind::RangeNotFound);
+    let neighbours = [&ranges[0].id, &ranges[1].id];
+    refused(merge(DATABASE, "nowhere", neighbours).await, ErrorKind::ContainerNotFound);
+    refused(merge("nowhere", "items", neighbours).await, ErrorKind::DatabaseNotFound);
+    stage.unchanged_since(&before, "a refused merge").await;
+}
+
+pub(super) async fn a_range_can_be_split_and_merged_again_and_again(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    let mut whole = stage.ranges().await.swap_remove(0);
+    let mut old = vec![whole.id.clone()];
+    let mut reader = stage.reader(StartFrom::Beginning);
+    for round in 0..4 {
+        populate(&stage, round).await;
+        let children = stage.split(&whole, None).await;
+        let newer = stage.put("key-3", &format!("between-{round}"), round).await;
+        whole = stage.merge(&children[0], &children[1]).await;
+        old.extend(children.iter().map(|child| child.id.clone()));
+        let mut parents = whole.parents.clone();
+        parents.sort();
+        let mut expected = old.clone();
+        expected.sort();
+        assert_eq!(parents, expected, "all ancestors, each once");
+        assert_eq!(parents.len(), whole.parents.iter().collect::<std::collections::BTreeSet<_>>().len());
+        let seen = reader.drain().await;
+        assert_eq!(seen.last().map(|change| change.lsn), Some(newer.lsn), "the old continuation goes on");
+        old.push(whole.id.clone());
+    }
+    let all = stage.reader(StartFrom::Beginning).drain().await;
+    assert_eq!(all.len(), stage.list(Default::default()).await.len());
+}
+
+pub(super) async fn writers_go_on_after_a_merge(fixture: &dyn Fixture) {
+    let (stage, [left, right]) = two_ranges(fixture, Mode::LatestVersion).await;
+    populate(&stage, 1).await;
+    let before = stage.list(Default::default()).await;
+    stage.merge(&left, &right).await;
+    assert_eq!(stage.list(Default::default()).await, before, "a merge does not touch items");
+    let mut reader = stage.reader(StartFrom::Now);
+    reader.page().await;
+    let mut expected = Vec::new();
+    for (n, key) in many_keys(8).iter().enumerate() {
+        stage.put(key, key, n as u64).await;
+        expected.push(format!("{key}={n}"));
+    }
+    assert_eq!(versions(&reader.drain().await), expected);
+}
+
+pub(super) async fn a_store_that_cannot_merge_says_so(fixture: &dyn Fixture) {
+    if fixture.supports(Feature::Merge) || !fixture.supports(Feature::ManyRanges) {
+        return;
+    }
+    let (stage, [left, right]) = two_ranges(fixture, Mode::LatestVersion).await;
+    let merge = stage.catalog.merge(DATABASE, stage.name(), [&left.id, &right.id]).await;
+    refused(merge, ErrorKind::Unsupported);
+    assert_eq!(stage.ranges().await, [left, right]);
+}

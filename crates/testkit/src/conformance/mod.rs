@@ -1,0 +1,46 @@
+//! The conformance suite: every sentence of the `Backend` and `Catalog` contracts as a test.
+//!
+//! ```ignore
+//! async fn fixture() -> MyFixture { /* a fresh, empty store */ }
+//! changefeed_testkit::conformance!(async fixture);
+//! ```
+//!
+//! makes one `#[test]` of each case. The function is called once per case, so that no case sees what another wrote.
+//!
+//! What the suite takes for granted beyond the words of the traits: LSNs rise strictly from commit to commit of one
+//! container but need not be consecutive; etags may have any form; a clock that stands still may give several commits
+//! the same timestamp.
+
+mod all_versions;
+mod bad_input;
+mod batches;
+mod case;
+mod catalog;
+mod concurrency;
+mod etags;
+mod feed_order;
+mod fixture;
+mod follower;
+mod items;
+mod latest;
+mod list;
+mod listing;
+mod merges;
+mod paging;
+mod patience;
+mod ranges;
+mod reader;
+mod retention;
+mod run;
+mod splits;
+mod stage;
+mod starts;
+mod time_to_live;
+mod wake_ups;
+
+pub use self::{
+    case::Case,
+    fixture::{Feature, Fixture},
+    list::cases,
+    run::{Report, Skipped, report, run},
+};

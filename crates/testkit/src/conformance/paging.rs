@@ -1,0 +1,209 @@
+//! Pages and their continuations.
+
+use changefeed_core::{Continuation, Lsn, Mode, StartFrom};
+
+use super::{
+    Fixture,
+    reader::{Reader, briefs, ids, versions},
+    stage::{Stage, many_keys},
+};
+use crate::fixtures::{create, delete, item, replace};
+
+/// Page sizes that end before, at and after every edge.
+const PAGE_SIZES: [usize; 6] = [1, 2, 3, 7, 20, 1000];
+
+/// Single writes, rewrites, deletes and batches.
+async fn busy(stage: &Stage<'_>) {
+    for n in 0..30 {
+        stage.put(&format!("key-{}", n % 5), &format!("x{}", n % 10), n).await;
+    }
+    for (n, key) in many_keys(3).iter().enumerate() {
+        let writes = (0..4).map(|m| create(&item(key, &format!("b{n}-{m}"), m))).collect();
+        stage.batch(key, writes).await;
+        stage.put("key-4", &format!("after-{n}"), 1).await;
+    }
+    let mixed = vec![replace(&item("key-0", "b0-1", 50)), delete("b0-2"), create(&item("key-0", "b0-9", 51))];
+    stage.batch("key-0", mixed).await;
+    stage.remove("key-4", "after-1").await;
+}
+
+/// A reader of everything, in either mode: from before the first write.
+async fn whole(stage: &Stage<'_>, mode: Mode) -> Reader {
+    let mut reader = stage.reader(StartFrom::Now).mode(mode);
+    assert!(reader.page().await.changes.is_empty(), "the container is empty");
+    reader
+}
+
+pub(super) async fn every_page_size_gives_the_same_sequence(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    same_sequence(&stage, Mode::LatestVersion).await;
+}
+
+pub(super) async fn every_page_size_gives_the_same_sequence_of_all_versions(fixture: &dyn Fixture) {
+    let stage = super::all_versions::stage(fixture).await;
+    same_sequence(&stage, Mode::AllVersions).await;
+}
+
+async fn same_sequence(stage: &Stage<'_>, mode: Mode) {
+    let start = whole(stage, mode).await;
+    busy(stage).await;
+    let expected = briefs(&start.clone().drain().await);
+    assert!(!expected.is_empty());
+    for max_items in PAGE_SIZES {
+        let seen = briefs(&start.clone().max_items(max_items).drain().await);
+        assert_eq!(seen, expected, "with {max_items} a page");
+    }
+}
+
+pub(super) async fn a_page_never_cuts_a_transaction(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    stage.put("a", "before", 1).await;
+    let writes = (0..5).map(|n| create(&item("a", &format!("x{n}"), n))).collect();
+    stage.batch("a", writes).await;
+    stage.put("a", "after", 1).await;
+    let mut reader = stage.reader(StartFrom::Beginning).max_items(1);
+    assert_eq!(ids(&reader.page().await.changes), ["before"]);
+    assert_eq!(ids(&reader.page().await.changes), ["x0", "x1", "x2", "x3", "x4"]);
+    assert_eq!(ids(&reader.page().await.changes), ["after"]);
+    for max_items in 2..=7 {
+        let first = stage.reader(StartFrom::Beginning).max_items(max_items).page().await;
+        assert!(first.changes.len() >= 6, "{max_items} items reach into the batch: {:?}", ids(&first.changes));
+    }
+    stage.put("a", "x1", 9).await;
+    let mut reader = stage.reader(StartFrom::Beginning).max_items(2);
+    assert_eq!(ids(&reader.page().await.changes), ["before", "x0", "x2", "x3", "x4"], "what is left of it");
+    assert_eq!(ids(&reader.page().await.changes), ["after", "x1"]);
+}
+
+pub(super) async fn the_continuation_resumes_exactly_after_its_page(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    busy(&stage).await;
+    resume_everywhere(stage.reader(StartFrom::Beginning)).await;
+}
+
+pub(super) async fn the_continuation_resumes_exactly_after_its_page_of_all_versions(fixture: &dyn Fixture) {
+    let stage = super::all_versions::stage(fixture).await;
+    let start = whole(&stage, Mode::AllVersions).await;
+    busy(&stage).await;
+    resume_everywhere(start).await;
+}
+
+async fn resume_everywhere(start: Reader) {
+    let expected = briefs(&start.clone().drain().await);
+    for max_items in [1, 2, 7] {
+        let mut reader = start.clone().max_items(max_items);
+        let mut seen = Vec::new();
+        loop {
+            let page = reader.page().await;
+            if page.changes.is_empty() {
+                break;
+            }
+            seen.extend(briefs(&page.changes));
+            // As a lease does it: only the text is kept.
+            let stored = Continuation::from_token(page.continuation.token());
+            let rest = briefs(&reader.clone().max_items(1000).drain().await);
+            assert_eq!([seen.clone(), rest].concat(), expected, "resumed after {} changes", seen.len());
+            let again = briefs(&reader.starting_at(stored).drain().await);
+            assert_eq!([seen.clone(), again].concat(), expected, "resumed from the stored text");
+        }
+        assert_eq!(seen, expected);
+    }
+}
+
+pub(super) async fn the_same_continuation_gives_the_same_page(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    busy(&stage).await;
+    let mut reader = stage.reader(StartFrom::Beginning).max_items(3);
+    for _ in 0..4 {
+        let (one, two) = (reader.clone().page().await, reader.page().await);
+        assert_eq!(briefs(&one.changes), briefs(&two.changes));
+        assert_eq!(one.continuation, two.continuation);
+    }
+}
+
+pub(super) async fn an_empty_page_means_that_there_is_nothing_new(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    let mut reader = stage.reader(StartFrom::Beginning).max_items(1);
+    for n in 0..5 {
+        assert!(reader.page().await.changes.is_empty(), "nothing was written");
+        assert!(reader.page().await.changes.is_empty(), "and still nothing");
+        stage.put("a", &format!("x{n}"), n).await;
+        stage.put("b", &format!("y{n}"), n).await;
+        stage.remove("b", &format!("y{n}")).await;
+        assert_eq!(versions(&reader.page().await.changes), [format!("x{n}={n}")], "there is something new");
+    }
+}
+
+pub(super) async fn an_empty_page_advances_the_continuation(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    let key = stage.range_of_key("quiet");
+    stage.put("quiet", "x", 1).await;
+    let mut reader = stage.reader_of(&key, StartFrom::Beginning);
+    assert_eq!(ids(&reader.page().await.changes), ["x"]);
+    let mut last = reader.continuation();
+    for n in 0..3 {
+        stage.put("loud", "y", n).await;
+        assert!(reader.page().await.changes.is_empty(), "nothing of this key");
+        assert_ne!(reader.continuation(), last, "the position moves past the writes of others");
+        last = reader.continuation();
+    }
+    stage.put("quiet", "x", 2).await;
+    assert_eq!(versions(&reader.page().await.changes), ["x=2"]);
+}
+
+pub(super) async fn an_empty_page_advances_to_the_newest_lsn(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    let key = stage.range_of_key("quiet");
+    let mut readers = [stage.reader_of(&key, StartFrom::Beginning), stage.reader_of(&key, StartFrom::Now)];
+    for n in 0..3 {
+        let lsn = stage.put("loud", "y", n).await.lsn;
+        for reader in &mut readers {
+            assert!(reader.page().await.changes.is_empty());
+            assert_eq!(reader.continuation().to_lsn(&stage.rid()).expect("a quoted LSN"), lsn);
+        }
+    }
+}
+
+pub(super) async fn the_continuation_of_a_page_lies_between_its_last_change_and_the_newest(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    busy(&stage).await;
+    let mut reader = stage.reader(StartFrom::Beginning).max_items(2);
+    let mut before = Lsn::ZERO;
+    loop {
+        let page = reader.page().await;
+        let position = page.continuation.to_lsn(&stage.rid()).expect("a quoted LSN");
+        assert!(position >= before && position <= page.newest_lsn);
+        let Some(last) = page.changes.last() else { break };
+        assert!(position >= last.lsn);
+        before = position;
+    }
+}
+
+pub(super) async fn an_item_rewritten_behind_the_reader_comes_again(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    for n in 0..6 {
+        stage.put("a", &format!("x{n}"), 1).await;
+    }
+    let mut reader = stage.reader(StartFrom::Beginning).max_items(2);
+    assert_eq!(ids(&reader.page().await.changes), ["x0", "x1"]);
+    stage.put("a", "x0", 2).await;
+    stage.put("a", "x3", 2).await;
+    stage.remove("a", "x2").await;
+    stage.put("a", "new", 2).await;
+    let rest = versions(&reader.drain().await);
+    assert_eq!(rest, ["x4=1", "x5=1", "x0=2", "x3=2", "new=2"], "moved ahead, never twice, never lost");
+}
+
+pub(super) async fn the_item_that_a_continuation_points_at_may_vanish(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    for n in 0..4 {
+        stage.put("a", &format!("x{n}"), 1).await;
+    }
+    let mut reader = stage.reader(StartFrom::Beginning).max_items(2);
+    assert_eq!(ids(&reader.page().await.changes), ["x0", "x1"]);
+    stage.remove("a", "x1").await;
+    assert_eq!(ids(&reader.clone().drain().await), ["x2", "x3"]);
+    stage.remove("a", "x3").await;
+    stage.remove("a", "x2").await;
+    assert!(reader.page().await.changes.is_empty());
+}

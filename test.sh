@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Everything that must hold, in one command. Installs what is missing; needs rustup (https://rustup.rs) to be there.
+# Usage: ./test.sh [--no-bench]
+set -euo pipefail
+cd "$(dirname "$0")"
+
+say() { printf '\n== %s\n' "$*"; }
+
+say "tools"
+if ! command -v cargo >/dev/null; then
+  echo "cargo is missing: install Rust 1.95 or later with rustup, then run this again" >&2
+  exit 2
+fi
+if ! command -v cc >/dev/null; then
+  apt-get update -qq && apt-get install -y -qq gcc libc6-dev
+fi
+cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+cargo --version
+
+say "format"
+cargo fmt --all --check
+
+say "lints"
+cargo clippy --workspace --all-targets --locked -- -D warnings
+
+say "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+say "who may use whom"
+scripts/check-dependencies
+
+say "tests"
+cargo test --workspace --locked --no-fail-fast
+
+if [ "${1:-}" != "--no-bench" ]; then
+  say "benchmark runs (two rows, quick)"
+  cargo run --release --locked --quiet -p changefeed-bench -- --quick durable_writes_8 feed_read_items
+fi
+
+say "all good"
