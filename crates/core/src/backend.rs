@@ -32,7 +32,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Changes come in LSN order, hence in order per partition key. The page's continuation resumes exactly after it.
     /// A page never cuts a transaction, so it can be longer than `max_items`. An empty page means that there is
     /// nothing new; its continuation advances all the same. Only changes whose key lies in the asked feed range are
-    /// counted and returned.
+    /// counted and returned. `remaining`, where asked for and known, is the number of changes that later pages would
+    /// give if nothing more were written.
     ///
     /// Latest-version mode gives each item once, at its newest version, and leaves deleted items out. All-versions
     /// mode gives every version and every delete, with the previous image, within the container's retention; it

@@ -52,6 +52,8 @@ pub struct ReadChanges {
     pub not_before: Option<Timestamp>,
     /// How many changes at most. A hint: a transaction is never cut, so a page can be longer.
     pub max_items: usize,
+    /// Whether [`ChangePage::remaining`] is wanted: counting may cost as much as reading.
+    pub count_remaining: bool,
 }
 
 impl ReadChanges {
@@ -67,6 +69,7 @@ impl ReadChanges {
             mode: Mode::LatestVersion,
             not_before: None,
             max_items: Self::DEFAULT_MAX_ITEMS,
+            count_remaining: false,
         }
     }
 
@@ -88,6 +91,13 @@ impl ReadChanges {
     #[must_use]
     pub fn physical(mut self, id: RangeId) -> Self {
         self.physical = Some(id);
+        self
+    }
+
+    /// Asks for the number of changes after the page. Default: not asked.
+    #[must_use]
+    pub fn count_remaining(mut self) -> Self {
+        self.count_remaining = true;
         self
     }
 
@@ -158,6 +168,8 @@ pub struct ChangePage {
     pub continuation: Continuation,
     /// The newest LSN of the container at the moment of the read.
     pub newest_lsn: Lsn,
+    /// How many changes of the asked feed range come after this page, if that was asked and the store can tell.
+    pub remaining: Option<u64>,
     /// The physical range that answered.
     pub physical: RangeId,
     /// What the read cost, in request units; zero where nobody charges.

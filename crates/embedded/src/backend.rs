@@ -55,8 +55,8 @@ impl EmbeddedContainer {
         self.owner.shared.clock.wall().as_millis()
     }
 
-    fn key(&self, partition_key: &PartitionKey, id: &ItemId) -> Result<Key> {
-        Ok(Key { epk: self.identity.partition_key.epk(partition_key)?, id: id.clone() })
+    fn key(&self, partition_key: &PartitionKey, id: &ItemId) -> Result<Arc<Key>> {
+        Ok(Arc::new(Key::new(self.identity.partition_key.epk(partition_key)?, id.clone())))
     }
 
     /// Checks a batch as far as possible without the state.
@@ -100,7 +100,7 @@ impl EmbeddedContainer {
                     let message = format!("deleting {id} needs its partition key: pass it with the batch");
                     Error::new(ErrorKind::WrongPartitionKey, message)
                 })?;
-                let key = Arc::new(self.key(partition_key, &id)?);
+                let key = self.key(partition_key, &id)?;
                 return Ok(PreparedWrite { action: Action::Delete, key, if_match, open: Bytes::new(), ttl: 0 });
             }
         };
@@ -112,7 +112,7 @@ impl EmbeddedContainer {
             let message = format!("item {id} has the partition key {found}, but {wanted} was given: make them equal");
             return Err(Error::new(ErrorKind::WrongPartitionKey, message));
         }
-        let key = Arc::new(self.key(&checked.partition_key, &checked.id)?);
+        let key = self.key(&checked.partition_key, &checked.id)?;
         Ok(PreparedWrite { action, key, if_match, open: checked.open, ttl: checked.ttl })
     }
 
@@ -188,7 +188,8 @@ impl EmbeddedContainer {
             Selection::Page(picked, lsn) => {
                 let files = files(&state.segments, picked.iter().flat_map(locations));
                 let physical = range.physical.id.clone();
-                Ok(Some(Chosen { picked, files, lsn, newest: index.newest, physical }))
+                let remaining = request.count_remaining.then(|| select::count(index, range, &wanted, lsn));
+                Ok(Some(Chosen { picked, files, lsn, newest: index.newest, remaining, physical }))
             }
             Selection::Unfinished(lsn) => {
                 *after = Some(lsn);
@@ -223,6 +224,7 @@ struct Chosen {
     files: Files,
     lsn: u64,
     newest: u64,
+    remaining: Option<u64>,
     physical: changefeed_core::RangeId,
 }
 
@@ -263,6 +265,7 @@ impl Chosen {
             changes: changes.collect(),
             continuation: Continuation::after(Lsn::new(self.lsn), rid),
             newest_lsn: Lsn::new(self.newest),
+            remaining: self.remaining,
             physical: self.physical,
             request_charge: 0.0,
         })
@@ -360,12 +363,9 @@ impl Backend for EmbeddedContainer {
 
 /// Items by key, from the cursor on; and whether there are more.
 fn list(index: &ContainerIndex, request: &ListItems, after: Option<Cursor>, now: u64) -> (Vec<Entry>, bool) {
-    use std::ops::Bound;
-
-    let bound = after.map_or(Bound::Unbounded, |Cursor(key)| Bound::Excluded(Arc::new(key)));
     let mut entries: Vec<Entry> = Vec::new();
     let mut bytes = 0;
-    for (key, state) in index.items.range((bound, Bound::Unbounded)) {
+    for (key, state) in index.items.from(after.map(|Cursor(key)| key), request.range.min_inclusive()) {
         if key.epk >= *request.range.max_exclusive() {
             break;
         }
@@ -394,7 +394,7 @@ impl Cursor {
     fn parse(text: &str) -> Result<Self> {
         let parse = || {
             let (epk, id) = text.split_once('.')?;
-            Some(Self(Key { epk: epk.parse().ok()?, id: ItemId::new(id).ok()? }))
+            Some(Self(Key::new(epk.parse().ok()?, ItemId::new(id).ok()?)))
         };
         parse().ok_or_else(|| {
             let shown: String = text.chars().take(64).collect();

@@ -4,7 +4,10 @@ use std::{
     collections::VecDeque,
     fmt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread::JoinHandle,
     time::Duration,
 };
@@ -18,8 +21,9 @@ use crate::{
     commit::{Command, Committer, TIDY_INTERVAL_MS},
     format::frame::FrameKind,
     log::{
-        compaction, recovery,
-        writer::{LogWriter, Spare, prepare_spare},
+        compaction::{self, Tolerance},
+        recovery,
+        writer::{LogWriter, Spare, SpareSlot},
     },
     state::{Rebuild, State},
     vfs::{
@@ -30,7 +34,7 @@ use crate::{
 };
 
 /// A segment is at most this long: long enough that beginning one is rare, short enough to be rewritten quickly.
-const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
+const SEGMENT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A segment is at least this long, also in a small store.
 const SMALLEST_SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
@@ -92,7 +96,7 @@ impl Builder {
         self
     }
 
-    /// The most bytes that a file of the log has. At least 64 KiB. Default: 32 MiB.
+    /// The most bytes that a file of the log has. At least 64 KiB. Default: 16 MiB.
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes.clamp(64 * 1024, 1 << 30);
         self
@@ -142,7 +146,7 @@ impl Builder {
         let smallest = self.segment_bytes.min(SMALLEST_SEGMENT_BYTES);
         let recovered = recovery::open(&vfs, smallest, &mut |location, record| rebuild.visit(location, record))?;
         let state = rebuild.finish(recovered.segments, self.clock.wall().as_millis())?;
-        let spare = Spare::default();
+        let spare = SpareSlot::default();
         let writer = LogWriter::new(Arc::clone(&vfs), recovered.active, Arc::clone(&spare));
         let committer = Committer::new(writer, self.durability);
         let shared = Arc::new(Shared {
@@ -157,7 +161,10 @@ impl Builder {
             queued: Condvar::new(),
             maintenance: Mutex::default(),
             maintenance_due: Condvar::new(),
+            busy: AtomicBool::new(false),
+            untidy: AtomicBool::new(true),
             spare,
+            spares_made: AtomicU64::new(0),
         });
         let mut committer = shared.committer.lock();
         if recovered.may_have_lost {
@@ -228,10 +235,16 @@ impl Engine {
     pub async fn settle(&self) -> Result<()> {
         let shared = &self.owner.shared;
         if shared.drive == Drive::Inline {
-            return shared.compact_all();
+            return shared.compact_all(Tolerance::IDLE);
         }
         let (reply, answer) = oneshot::channel();
-        shared.maintenance.lock().waiting.push(reply);
+        {
+            let mut maintenance = shared.maintenance.lock();
+            if maintenance.stopped {
+                return Err(gone());
+            }
+            maintenance.waiting.push(reply);
+        }
         shared.maintenance_due.notify_all();
         answer.await.map_err(|_| gone())?
     }
@@ -287,12 +300,18 @@ pub(crate) struct Shared {
     pub(crate) segment_bytes: u64,
     pub(crate) state: RwLock<State>,
     drive: Drive,
-    committer: Mutex<Committer>,
+    pub(crate) committer: Mutex<Committer>,
     queue: Mutex<Queue>,
     queued: Condvar,
     maintenance: Mutex<Maintenance>,
     maintenance_due: Condvar,
-    spare: Spare,
+    /// There were commits since compaction last looked.
+    busy: AtomicBool,
+    /// There were commits since the last idle moment.
+    untidy: AtomicBool,
+    spare: SpareSlot,
+    /// So that no two spares have one name: the one before may still be in use.
+    spares_made: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -323,7 +342,9 @@ impl Shared {
     fn submit(&self, command: Command) -> Result<()> {
         if self.drive == Drive::Inline {
             self.committer.lock().perform(self, [command]);
-            return self.compact_all();
+            // A failure says nothing about the command; the next one, or `settle`, meets it again.
+            drop(self.compact_all(Tolerance::BUSY));
+            return Ok(());
         }
         let mut queue = self.queue.lock();
         if queue.stopped {
@@ -348,18 +369,16 @@ impl Shared {
         (used / 4).clamp(SMALLEST_SEGMENT_BYTES.min(self.segment_bytes), self.segment_bytes)
     }
 
+    /// Has a look at what could be compacted: by the committer, after a new segment was begun.
     pub(crate) fn maintenance_wanted(&self) {
         if self.drive == Drive::Threads {
-            let mut maintenance = self.maintenance.lock();
-            if !maintenance.wanted {
-                maintenance.wanted = true;
-                self.maintenance_due.notify_one();
-            }
+            self.maintenance.lock().wanted = true;
+            self.maintenance_due.notify_one();
         }
     }
 
-    fn compact_all(&self) -> Result<()> {
-        while compaction::compact_once(self)? {}
+    fn compact_all(&self, tolerance: Tolerance) -> Result<()> {
+        while compaction::compact_once(self, tolerance)? {}
         Ok(())
     }
 
@@ -367,15 +386,21 @@ impl Shared {
     fn commit_loop(&self) {
         let mut commands = VecDeque::new();
         loop {
+            // Not under the lock of the queue: compaction may hold the committer for the time of a sync.
+            let unsynced = self.committer.lock().has_unsynced();
             let mut queue = self.queue.lock();
             if queue.commands.is_empty() && !queue.stopped {
-                let unsynced = self.committer.lock().has_unsynced();
                 let patience = if unsynced { RELAXED_SYNC } else { Duration::from_millis(TIDY_INTERVAL_MS) };
                 if self.queued.wait_for(&mut queue, patience).timed_out() && queue.commands.is_empty() {
                     drop(queue);
                     let mut committer = self.committer.lock();
-                    committer.sync_idle();
+                    // A failure refuses all later writes, which is where it is reported.
+                    drop(committer.sync());
                     committer.perform(self, []);
+                    drop(committer);
+                    if self.untidy.swap(false, Ordering::Relaxed) {
+                        self.maintenance_wanted();
+                    }
                     continue;
                 }
             }
@@ -384,6 +409,8 @@ impl Shared {
             }
             std::mem::swap(&mut commands, &mut queue.commands);
             drop(queue);
+            self.busy.store(true, Ordering::Relaxed);
+            self.untidy.store(true, Ordering::Relaxed);
             self.committer.lock().perform(self, commands.drain(..));
         }
     }
@@ -401,12 +428,13 @@ impl Shared {
                     self.maintenance_due.wait(&mut maintenance);
                 }
                 if maintenance.stopped {
+                    maintenance.waiting.clear();
                     return;
                 }
                 maintenance.wanted = false;
                 std::mem::take(&mut maintenance.waiting)
             };
-            let outcome = self.maintain();
+            let outcome = self.maintain(!waiting.is_empty());
             pause = outcome.is_err();
             let mut outcome = Some(outcome);
             for waiting in waiting {
@@ -415,10 +443,13 @@ impl Shared {
         }
     }
 
-    fn maintain(&self) -> Result<()> {
+    /// Compacts until all is well. Careful while commits go on; thorough when there are none, or someone waits.
+    fn maintain(&self, thorough: bool) -> Result<()> {
         loop {
             self.prepare_spare()?;
-            if self.maintenance.lock().stopped || !compaction::compact_once(self)? {
+            let idle = !self.busy.swap(false, Ordering::Relaxed);
+            let tolerance = if thorough || idle { Tolerance::IDLE } else { Tolerance::BUSY };
+            if self.maintenance.lock().stopped || !compaction::compact_once(self, tolerance)? {
                 return Ok(());
             }
         }
@@ -428,9 +459,10 @@ impl Shared {
         if self.spare.lock().is_some() {
             return Ok(());
         }
-        let made = prepare_spare(&*self.vfs, self.next_segment_bytes());
-        let file = made.map_err(|error| crate::log::io_error("prepare a segment", error))?;
-        *self.spare.lock() = Some(file);
+        let name = format!("spare-{}.tmp", self.spares_made.fetch_add(1, Ordering::Relaxed));
+        let made = Spare::prepare(&*self.vfs, &name, self.next_segment_bytes());
+        let spare = made.map_err(|error| crate::log::io_error("prepare a segment", error))?;
+        *self.spare.lock() = Some(spare);
         Ok(())
     }
 }

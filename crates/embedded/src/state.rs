@@ -124,7 +124,7 @@ impl Rebuild {
                 return;
             }
         };
-        let key = Arc::new(Key { epk: changefeed_core::Epk::from_bytes(record.epk), id });
+        let key = Arc::new(Key::new(changefeed_core::Epk::from_bytes(record.epk), id));
         // Nothing dies while the containers' settings are unknown, so there is nothing to bury.
         index.apply(Entry::new(header, key, location), &mut |_| {});
     }

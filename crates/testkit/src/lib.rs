@@ -1,6 +1,6 @@
 //! What a changefeed store must pass, and the tools to test what stands on one.
 //!
-//! - [`conformance`]: every sentence of the `Backend` and `Catalog` contracts as a test. A store runs all of them with
+//! - [`mod@conformance`]: every sentence of the `Backend` and `Catalog` contracts as a test. A store runs all of them with
 //!   one line, [`conformance!`](crate::conformance!).
 //! - [`model`]: a naive store in memory, to check the suite itself and to be the oracle of property tests.
 //! - [`faulty`]: wraps a store and lets it fail as the caller's plan says.

@@ -48,7 +48,7 @@ impl Committer {
         let mut group = Group::new(now, FrameBuffer::new());
         let deletes = effect.delete.iter().map(|descriptor| (descriptor, false));
         for (op, (descriptor, put)) in (0..).zip(effect.put.iter().map(|put| (put, true)).chain(deletes)) {
-            let key = Arc::new(Key { epk: Epk::MIN, id: ItemId::new(descriptor.item_id())? });
+            let key = Arc::new(Key::new(Epk::MIN, ItemId::new(descriptor.item_id())?));
             let body = serde_json::to_vec(descriptor).map_err(|error| {
                 Error::new(ErrorKind::InvalidArgument, "the settings cannot be written as JSON").with_source(error)
             })?;
@@ -56,7 +56,7 @@ impl Committer {
         }
         self.commit(shared, &mut group)?;
         // Whatever the mode, containers and ranges do not vanish with the power.
-        self.sync_idle();
+        self.sync()?;
         let mut state = shared.state.write();
         for descriptor in effect.delete {
             match descriptor {

@@ -126,7 +126,7 @@ impl Committer {
             return Ok(());
         }
         if !self.writer.has_room(&group.frame) {
-            self.roll(shared)?;
+            self.roll(shared, &group.frame)?;
         }
         let (segment, base) = match self.append(group) {
             Ok(place) => place,
@@ -148,8 +148,6 @@ impl Committer {
                 index.announce(&epk, lsn);
             }
         }
-        drop(state);
-        shared.maintenance_wanted();
         Ok(())
     }
 
@@ -164,8 +162,8 @@ impl Committer {
     }
 
     /// Goes on in a new segment. If there is no room on disk for one, only this group fails.
-    fn roll(&mut self, shared: &Shared) -> Result<()> {
-        let (span, file) = match self.writer.roll(shared.next_segment_bytes()) {
+    fn roll(&mut self, shared: &Shared, frame: &FrameBuffer) -> Result<()> {
+        let (span, file) = match self.writer.roll(shared.next_segment_bytes(), frame) {
             Ok(begun) => begun,
             Err(RollError::NotBegun(error)) => return Err(io_error("make room for a new segment", error)),
             Err(RollError::Halfway(error)) => return Err(self.fail("begin a new segment", error)),
@@ -176,6 +174,7 @@ impl Committer {
         }
         state.segments.0.insert(span.first, Segment::new(span, file));
         drop(state);
+        shared.maintenance_wanted();
         self.unsynced_groups = 0;
         if self.durability == Durability::Relaxed {
             self.mark(FrameKind::Relaxed)?;
@@ -185,32 +184,34 @@ impl Committer {
 
     /// Appends a frame without records, durably.
     pub(crate) fn mark(&mut self, kind: FrameKind) -> Result<()> {
-        let mut frame = FrameBuffer::new();
-        let written = self.writer.append(kind, &mut frame).and_then(|_| self.writer.sync());
+        let written = self.writer.mark(kind);
+        self.unsynced_groups = 0;
         written.map_err(|error| self.fail("mark the log", error))
     }
 
-    /// Gives every container an LSN so high that none is given twice after commits were lost.
+    /// Gives every container an LSN so high that none is given twice after commits were lost. Changes of the catalog
+    /// are never lost, and its numbers are too few to skip any.
     pub(crate) fn skip_lost_lsns(&mut self, shared: &Shared) -> Result<()> {
         let mut group = Group::new(shared.clock.wall(), FrameBuffer::new());
         let mut state = shared.state.write();
-        for (container, index) in &mut state.indexes {
+        for (container, index) in state.indexes.iter_mut().filter(|(container, _)| **container != CATALOG) {
             index.newest += u64::from(RELAXED_GROUPS) * plan::GROUP_LSNS;
             group.floor(*container, index.newest, index.purged);
         }
         drop(state);
         self.commit(shared, &mut group)?;
-        self.writer.sync().map_err(|error| self.fail("sync the log", error))
+        // Ends the relaxed session: what follows is not in doubt.
+        self.mark(FrameKind::Closed)
     }
 
     /// Syncs what relaxed mode has left unsynced.
-    pub(crate) fn sync_idle(&mut self) {
-        if self.unsynced_groups > 0 && self.refusal.is_none() {
-            match self.writer.sync() {
-                Ok(()) => self.unsynced_groups = 0,
-                Err(error) => drop(self.fail("sync the log", error)),
-            }
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.check_open()?;
+        if self.unsynced_groups > 0 {
+            self.writer.sync().map_err(|error| self.fail("sync the log", error))?;
+            self.unsynced_groups = 0;
         }
+        Ok(())
     }
 
     pub(crate) fn has_unsynced(&self) -> bool {
@@ -242,8 +243,6 @@ impl Committer {
         for index in indexes.values_mut() {
             index.purge(now.as_millis(), &mut |location| segments.bury(location));
         }
-        drop(state);
-        shared.maintenance_wanted();
         Ok(())
     }
 
@@ -267,7 +266,7 @@ impl Committer {
     }
 
     /// After a failed write or sync nobody knows what is on disk, and trying again may hide a loss: stop.
-    fn fail(&mut self, what: &str, error: std::io::Error) -> Error {
+    pub(crate) fn fail(&mut self, what: &str, error: std::io::Error) -> Error {
         self.refusal = Some(Refusal::Failed(format!("{what}: {error}")));
         io_error(what, error).with_unknown_effect()
     }

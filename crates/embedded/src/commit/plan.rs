@@ -4,23 +4,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use changefeed_core::{
-    ETag, Epk, Error, ErrorKind, Item, Lsn, ResourceId, Result, Timestamp, Written,
+    ETag, Epk, Error, ErrorKind, Item, Lsn, ResourceId, Result, TimeToLive, Timestamp, Written,
 };
 
 use super::Staged;
 use crate::{
     body,
     format::record::{self, Place, RecordHeader, RecordKind},
-    index::{Entry, Key, Location},
+    index::{Entry, Key, Location, container::ContainerIndex, items::ItemState},
     log::writer::FrameBuffer,
     state::State,
 };
 
 /// No group gives out more LSNs than this.
 pub(crate) const GROUP_LSNS: u64 = 1 << 16;
-
-/// Document numbers are made of LSN and place in the batch, so that they are unique and rise.
-const OPS_BITS: u32 = 7;
 
 /// Writes of one batch, checked as far as possible without the state.
 #[derive(Debug)]
@@ -79,6 +76,12 @@ struct Version {
     ordinal: u64,
 }
 
+impl From<&ItemState> for Version {
+    fn from(state: &ItemState) -> Self {
+        Self { place: state.place, ordinal: state.ordinal }
+    }
+}
+
 /// Where a group stood before a batch, to go back to if the batch is refused.
 struct Mark {
     bytes: usize,
@@ -106,13 +109,8 @@ impl Group {
     /// Adds a batch, or says why not and adds nothing.
     pub(crate) fn plan(&mut self, state: &State, batch: &Prepared) -> Result<Vec<Written>> {
         let (_, index) = state.container(batch.container, &batch.name)?;
-        for write in &batch.writes {
-            let expired = index.item(&write.key).filter(|entry| index.is_expired(entry, self.now.as_millis()));
-            if let Some(entry) = expired
-                && !self.overlay.contains_key(&(batch.container, Arc::clone(&write.key)))
-            {
-                self.expire_one(state, batch.container, &entry.clone());
-            }
+        if index.time_to_live != TimeToLive::Off {
+            self.expire_before(state, index, batch);
         }
         let lsn = self.next_lsn(state, batch.container);
         let mark = self.mark(batch.container);
@@ -122,7 +120,7 @@ impl Group {
             let slot = (batch.container, Arc::clone(&write.key));
             let current = match self.overlay.get(&slot) {
                 Some(version) => *version,
-                None => index.item(&write.key).map(|entry| Version { place: entry.place, ordinal: entry.ordinal }),
+                None => index.items.get(&write.key).filter(|state| state.live).map(Version::from),
             };
             let place = Place { lsn, op: op as u16 };
             match check(batch, write, current).and_then(|()| self.stage(batch, write, current, place)) {
@@ -132,7 +130,7 @@ impl Group {
                     return Err(if batch.writes.len() > 1 { error.with_operation(op) } else { error });
                 }
             }
-            let ordinal = current.map_or_else(|| new_ordinal(place), |version| version.ordinal);
+            let ordinal = current.map_or_else(|| place.packed(), |version| version.ordinal);
             let after = (write.action != Action::Delete).then_some(Version { place, ordinal });
             before.push((slot.clone(), self.overlay.insert(slot, after)));
         }
@@ -141,6 +139,18 @@ impl Group {
             self.news.push((batch.container, write.key.epk.clone(), lsn));
         }
         Ok(written)
+    }
+
+    /// Lets the items that a batch is about to meet expire first, if their time is over.
+    fn expire_before(&mut self, state: &State, index: &ContainerIndex, batch: &Prepared) {
+        for write in &batch.writes {
+            let expired = index.item(&write.key).filter(|entry| index.is_expired(entry, self.now.as_millis()));
+            if let Some(entry) = expired
+                && !self.overlay.contains_key(&(batch.container, Arc::clone(&write.key)))
+            {
+                self.expire_one(state, batch.container, &entry.clone());
+            }
+        }
     }
 
     fn next_lsn(&self, state: &State, container: u32) -> u64 {
@@ -176,7 +186,7 @@ impl Group {
         current: Option<Version>,
         place: Place,
     ) -> Result<Written> {
-        let ordinal = current.map_or_else(|| new_ordinal(place), |version| version.ordinal);
+        let ordinal = current.map_or_else(|| place.packed(), |version| version.ordinal);
         let header = RecordHeader {
             kind: if write.action == Action::Delete { RecordKind::Delete } else { RecordKind::Put },
             container: batch.container,
@@ -284,10 +294,6 @@ pub(crate) fn append_floor(frame: &mut FrameBuffer, container: u32, lsn: u64, pu
     };
     record::append(&mut frame.bytes, &header, &[], "", &[]);
     frame.records += 1;
-}
-
-fn new_ordinal(place: Place) -> u64 {
-    place.lsn << OPS_BITS | u64::from(place.op)
 }
 
 /// Whether a write may happen, given the version that it meets.

@@ -32,7 +32,9 @@ pub(crate) struct FrameHeader {
     /// How many records.
     pub(crate) records: u32,
     /// Position of the frame in its segment, counted from 1.
-    pub(crate) number: u64,
+    pub(crate) number: u32,
+    /// Frames up to this number were on disk before this one was written: if one of them is damaged, no crash did it.
+    pub(crate) synced: u32,
 }
 
 impl FrameHeader {
@@ -48,7 +50,8 @@ impl FrameHeader {
         bytes[4..8].copy_from_slice(&(self.kind as u32).to_le_bytes());
         bytes[8..12].copy_from_slice(&self.payload.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.records.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.number.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.synced.to_le_bytes());
         let crc = checksum(&bytes[..24], segment);
         bytes[24..28].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -67,7 +70,8 @@ impl FrameHeader {
             3 => FrameKind::Relaxed,
             _ => return None,
         };
-        let header = Self { kind, payload: fields.u32()?, records: fields.u32()?, number: fields.u64()? };
+        let (payload, records, number, synced) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let header = Self { kind, payload, records, number, synced };
         let crc = fields.u32()?;
         (fields.u32()? == 0 && crc == checksum(bytes.get(..24)?, segment)).then_some(header)
     }
@@ -80,11 +84,11 @@ fn checksum(bytes: &[u8], segment: u32) -> u32 {
     hasher.finalize()
 }
 
-/// Where the next frame with a number above `number` begins, searching `bytes` from `from` on.
-pub(crate) fn find_later(bytes: &[u8], from: usize, number: u64, segment: u32) -> Option<usize> {
+/// Where a frame begins that proves that frame `number` was on disk, searching `bytes` from `from` on.
+pub(crate) fn find_proof(bytes: &[u8], from: usize, number: u32, segment: u32) -> Option<usize> {
     let mut offset = from.next_multiple_of(ALIGNMENT);
     while let Some(candidate) = bytes.get(offset..offset + HEADER_BYTES) {
-        if FrameHeader::decode(candidate, segment).is_some_and(|header| header.number > number) {
+        if FrameHeader::decode(candidate, segment).is_some_and(|header| header.synced >= number) {
             return Some(offset);
         }
         offset += ALIGNMENT;
@@ -96,7 +100,7 @@ pub(crate) fn find_later(bytes: &[u8], from: usize, number: u64, segment: u32) -
 mod tests {
     use super::*;
 
-    const HEADER: FrameHeader = FrameHeader { kind: FrameKind::Data, payload: 100, records: 2, number: 9 };
+    const HEADER: FrameHeader = FrameHeader { kind: FrameKind::Data, payload: 100, records: 2, number: 9, synced: 7 };
 
     #[test]
     fn every_flipped_bit_of_a_header_is_noticed() {
@@ -111,11 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn a_later_frame_is_found_behind_rubbish() {
+    fn a_frame_that_proves_an_earlier_one_is_found_behind_rubbish() {
         let mut bytes = vec![0xab; 1000];
         bytes[504..536].copy_from_slice(&HEADER.encode(3));
-        assert_eq!(find_later(&bytes, 1, 8, 3), Some(504));
-        assert_eq!(find_later(&bytes, 1, 9, 3), None);
-        assert_eq!(find_later(&bytes, 505, 8, 3), None);
+        assert_eq!(find_proof(&bytes, 1, 7, 3), Some(504));
+        assert_eq!(find_proof(&bytes, 1, 8, 3), None);
+        assert_eq!(find_proof(&bytes, 505, 7, 3), None);
     }
 }

@@ -26,6 +26,16 @@ pub(crate) struct Place {
     pub(crate) op: u16,
 }
 
+impl Place {
+    /// A batch has at most 100 writes.
+    const OP_BITS: u32 = 7;
+
+    /// Both numbers in one, in the same order. LSNs stay below 2^53, since a document number must fit 60 bits.
+    pub(crate) fn packed(self) -> u64 {
+        self.lsn << Self::OP_BITS | u64::from(self.op)
+    }
+}
+
 /// The fixed fields of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {

@@ -5,6 +5,9 @@ use super::{Fields, VERSION};
 /// Length of the header; the first frame follows it.
 pub(crate) const HEADER_BYTES: usize = 64;
 
+/// The length in the header of a segment that was written in one go: it has its seal from the beginning.
+pub(crate) const WHOLE: u64 = u64::MAX;
+
 const MAGIC: &[u8; 8] = b"CFEEDSEG";
 const SUFFIX: &str = ".log";
 
@@ -50,12 +53,14 @@ pub(crate) enum HeaderError {
     OtherSpan(Span),
 }
 
-pub(crate) fn encode_header(span: Span) -> [u8; HEADER_BYTES] {
+/// `length` is how long the file is made before it is used, 0 if it grows with its frames, or [`WHOLE`].
+pub(crate) fn encode_header(span: Span, length: u64) -> [u8; HEADER_BYTES] {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&span.first.to_le_bytes());
     bytes.extend_from_slice(&span.last.to_le_bytes());
+    bytes.extend_from_slice(&length.to_le_bytes());
     let crc = crc32fast::hash(&bytes);
     bytes.extend_from_slice(&crc.to_le_bytes());
     let mut header = [0; HEADER_BYTES];
@@ -63,20 +68,21 @@ pub(crate) fn encode_header(span: Span) -> [u8; HEADER_BYTES] {
     header
 }
 
-pub(crate) fn check_header(bytes: &[u8], expected: Span) -> Result<(), HeaderError> {
+/// Returns the length that the file was made with.
+pub(crate) fn check_header(bytes: &[u8], expected: Span) -> Result<u64, HeaderError> {
     let parse = || {
         let mut fields = Fields(bytes);
         let magic = fields.take(8)?;
         let (version, first, last) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let crc = fields.u32()?;
-        let whole = magic == MAGIC && crc == crc32fast::hash(bytes.get(..20)?);
-        whole.then_some((version, Span { first, last }))
+        let (length, crc) = (fields.u64()?, fields.u32()?);
+        let whole = magic == MAGIC && crc == crc32fast::hash(bytes.get(..28)?);
+        whole.then_some((version, Span { first, last }, length))
     };
     match parse() {
         None => Err(HeaderError::Damaged),
-        Some((version, _)) if version != VERSION => Err(HeaderError::Version(version)),
-        Some((_, span)) if span != expected => Err(HeaderError::OtherSpan(span)),
-        Some(_) => Ok(()),
+        Some((version, ..)) if version != VERSION => Err(HeaderError::Version(version)),
+        Some((_, span, _)) if span != expected => Err(HeaderError::OtherSpan(span)),
+        Some((.., length)) => Ok(length),
     }
 }
 
@@ -97,14 +103,14 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_a_header_is_noticed() {
         let span = Span::one(7);
-        let good = encode_header(span);
-        assert_eq!(check_header(&good, span), Ok(()));
-        for bit in 0..24 * 8 {
+        let good = encode_header(span, 9);
+        assert_eq!(check_header(&good, span), Ok(9));
+        for bit in 0..32 * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(check_header(&bad, span).is_err(), "bit {bit}");
         }
-        assert_eq!(check_header(&good[..20], span), Err(HeaderError::Damaged));
+        assert_eq!(check_header(&good[..28], span), Err(HeaderError::Damaged));
         assert_eq!(check_header(&good, Span::one(8)), Err(HeaderError::OtherSpan(span)));
     }
 }

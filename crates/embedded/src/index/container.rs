@@ -8,7 +8,11 @@ use std::{
 use changefeed_core::{Epk, FeedRange, PhysicalRange, RangeId, TimeToLive};
 use tokio::sync::watch;
 
-use super::{Entry, Fate, Key, Location, feed::FeedLog};
+use super::{
+    Entry, Fate, Key, Location,
+    feed::FeedLog,
+    items::{ItemState, Items},
+};
 use crate::format::record::{Place, RecordKind};
 
 /// What a container keeps of the past.
@@ -20,15 +24,6 @@ pub(crate) enum History {
     Milliseconds(u64),
     /// Everything: used while a folder is read and the settings are not known yet.
     Everything,
-}
-
-/// The newest record of a key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ItemState {
-    pub(crate) place: Place,
-    /// How many older versions of the item are on disk. While there are any, a delete must stay there too: without it
-    /// they would come to life again when the folder is next opened. Older deletes do not count.
-    pub(crate) stale: u32,
 }
 
 /// One physical range: its name, its feed and who waits for it.
@@ -50,7 +45,7 @@ impl RangeIndex {
 /// The index of one container.
 #[derive(Debug)]
 pub(crate) struct ContainerIndex {
-    pub(crate) items: BTreeMap<Arc<Key>, ItemState>,
+    pub(crate) items: Items,
     ranges: Vec<RangeIndex>,
     /// The newest LSN given out and synced.
     pub(crate) newest: u64,
@@ -68,7 +63,7 @@ impl ContainerIndex {
     pub(crate) fn new(ranges: Vec<PhysicalRange>, history: History, time_to_live: TimeToLive) -> Self {
         let ranges = ranges.into_iter().map(|range| RangeIndex::new(range, FeedLog::default())).collect();
         Self {
-            items: BTreeMap::new(),
+            items: Items::default(),
             ranges,
             newest: 0,
             purged: 0,
@@ -98,9 +93,9 @@ impl ContainerIndex {
     }
 
     /// The live item with this key, expired or not.
-    pub(crate) fn item(&self, key: &Key) -> Option<&Entry> {
-        let state = self.items.get(key)?;
-        self.range_of(&key.epk)?.feed.find(state.place).filter(|entry| entry.is_item())
+    pub(crate) fn item(&self, key: &Arc<Key>) -> Option<&Entry> {
+        let state = self.items.get(key).filter(|state| state.live)?;
+        self.range_of(&key.epk)?.feed.find(state.place)
     }
 
     /// When an item's time is over, in milliseconds since the epoch.
@@ -127,11 +122,16 @@ impl ContainerIndex {
         self.newest = self.newest.max(entry.place.lsn);
         let key = Arc::clone(&entry.key);
         let (place, kind, timestamp) = (entry.place, entry.kind, entry.timestamp);
-        let stale = match self.items.get(&key).copied() {
-            Some(old) => old.stale + u32::from(self.supersede(&key, old.place, timestamp, bury) == Some(RecordKind::Put)),
-            None => 0,
-        };
-        self.items.insert(Arc::clone(&key), ItemState { place, stale });
+        let state = ItemState { place, ordinal: entry.ordinal, live: kind == RecordKind::Put, stale: 0 };
+        if let Some(old) = self.items.insert(&key, state) {
+            self.supersede(&key, old.place, timestamp, bury);
+            let stale = old.stale + u32::from(old.live);
+            if stale > 0
+                && let Some(state) = self.items.get_mut(&key)
+            {
+                state.stale = stale;
+            }
+        }
         if let Some(at) = self.expires_at(&entry)
             && kind == RecordKind::Put
         {
@@ -149,16 +149,10 @@ impl ContainerIndex {
         }
     }
 
-    /// Ends the reign of the newest record of a key; returns its kind.
-    fn supersede(
-        &mut self,
-        key: &Arc<Key>,
-        place: Place,
-        at: u64,
-        bury: &mut impl FnMut(Location),
-    ) -> Option<RecordKind> {
+    /// Ends the reign of the newest record of a key.
+    fn supersede(&mut self, key: &Arc<Key>, place: Place, at: u64, bury: &mut impl FnMut(Location)) {
         let fate = if self.history == History::Off { Fate::Dead } else { Fate::Superseded { at } };
-        let entry = self.set_fate(key, place, fate)?;
+        let Some(entry) = self.set_fate(key, place, fate) else { return };
         if let Some(expiry) = self.expires_at(&entry) {
             self.expiring.remove(&(expiry, Arc::clone(key)));
         }
@@ -166,7 +160,6 @@ impl ContainerIndex {
             Fate::Dead => bury(entry.location),
             _ => self.retired.push_back((at, Arc::clone(key), place)),
         }
-        Some(entry.kind)
     }
 
     /// A delete that no reader needs: it stays only as long as older records of its key are on disk.
@@ -228,15 +221,16 @@ impl ContainerIndex {
     }
 
     /// Notes that compaction dropped an old version of an item.
-    pub(crate) fn dropped(&mut self, key: &Key, bury: &mut impl FnMut(Location)) {
-        let Some((key, state)) = self.items.get_key_value(key) else { return };
-        let (key, place) = (Arc::clone(key), state.place);
-        if let Some(state) = self.items.get_mut(&key) {
-            state.stale = state.stale.saturating_sub(1);
+    pub(crate) fn dropped(&mut self, key: &Arc<Key>, bury: &mut impl FnMut(Location)) {
+        let Some(state) = self.items.get_mut(key) else { return };
+        state.stale = state.stale.saturating_sub(1);
+        let (live, place) = (state.live, state.place);
+        if live {
+            return;
         }
         let entry = self.range_of(&key.epk).and_then(|range| range.feed.find(place));
         if entry.is_some_and(|entry| entry.fate == Fate::Tombstone) {
-            self.hide_delete(&key, place, bury);
+            self.hide_delete(key, place, bury);
         }
     }
 

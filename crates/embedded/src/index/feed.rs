@@ -11,6 +11,8 @@ const SWEEP_MINIMUM: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct FeedLog {
     entries: Vec<Entry>,
+    /// The places of the entries, apart: a search goes through these alone.
+    places: Vec<u64>,
     dead: usize,
 }
 
@@ -19,7 +21,8 @@ impl FeedLog {
     pub(crate) fn from_sorted(entries: Vec<Entry>) -> Self {
         debug_assert!(entries.is_sorted_by_key(|entry| entry.place));
         let dead = entries.iter().filter(|entry| entry.fate == Fate::Dead).count();
-        let mut log = Self { entries, dead };
+        let places = entries.iter().map(|entry| entry.place.packed()).collect();
+        let mut log = Self { entries, places, dead };
         log.sweep();
         log
     }
@@ -30,12 +33,14 @@ impl FeedLog {
 
     pub(crate) fn push(&mut self, entry: Entry) {
         debug_assert!(self.entries.last().is_none_or(|last| last.place < entry.place));
+        self.places.push(entry.place.packed());
         self.entries.push(entry);
     }
 
     /// All entries after `lsn`, dead ones included.
     pub(crate) fn after(&self, lsn: u64) -> &[Entry] {
-        let from = self.entries.partition_point(|entry| entry.place.lsn <= lsn);
+        let next = Place { lsn: lsn.saturating_add(1), op: 0 }.packed();
+        let from = self.places.partition_point(|place| *place < next);
         &self.entries[from..]
     }
 
@@ -77,14 +82,12 @@ impl FeedLog {
             if self.entries.capacity() > 4 * self.entries.len().max(SWEEP_MINIMUM) {
                 self.entries.shrink_to(2 * self.entries.len());
             }
+            self.places.clear();
+            self.places.extend(self.entries.iter().map(|entry| entry.place.packed()));
         }
     }
 
     fn position(&self, place: Place) -> Option<usize> {
-        // The newest record is the one most often asked for.
-        if self.entries.last().is_some_and(|last| last.place == place) {
-            return Some(self.entries.len() - 1);
-        }
-        self.entries.binary_search_by_key(&place, |entry| entry.place).ok()
+        self.places.binary_search(&place.packed()).ok()
     }
 }

@@ -101,6 +101,16 @@ fn shown_as(container: &ContainerIndex, entry: &super::Entry, wanted: &Wanted<'_
     }
 }
 
+/// How many changes of the wanted kind come after `lsn`.
+pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>, lsn: u64) -> u64 {
+    let shown = range.feed.after(lsn).iter().filter(|entry| {
+        entry.timestamp >= wanted.not_before
+            && wanted.range.contains(&entry.key.epk)
+            && shown_as(container, entry, wanted).is_some()
+    });
+    shown.count() as u64
+}
+
 /// Whether a change after the wanted position has left retention. What the clock says counts, not what was purged:
 /// otherwise the answer would depend on when the store last tidied up.
 fn history_is_cut(container: &ContainerIndex, wanted: &Wanted<'_>, oldest: Option<u64>) -> bool {

@@ -26,12 +26,22 @@ const TEMPORARY_NAME: &str = "compact.tmp";
 /// than a large one.
 const FRAME_BYTES: usize = 1024 * 1024;
 
-/// Compaction begins when this share of all sealed segments is dead, in percent. Less means more rewriting, more
-/// means more disk.
-const DEAD_PERCENT: u64 = 18;
+/// How much may be dead before something is rewritten, in percent. Less means more rewriting, more means more disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tolerance {
+    /// Of all sealed segments together.
+    pub(crate) overall: u64,
+    /// Of a single segment, whatever the others look like.
+    pub(crate) single: u64,
+}
 
-/// A segment of which this share is dead is rewritten whatever the others look like.
-const SEGMENT_DEAD_PERCENT: u64 = 50;
+impl Tolerance {
+    /// While commits go on: rewriting competes with them.
+    pub(crate) const BUSY: Self = Self { overall: 40, single: 75 };
+
+    /// When there is nothing else to do.
+    pub(crate) const IDLE: Self = Self { overall: 10, single: 30 };
+}
 
 /// What the choice looks at.
 #[derive(Clone, Copy, Debug)]
@@ -51,14 +61,14 @@ impl Weight {
 }
 
 /// Which neighbours to rewrite into one, of sealed segments in the order of the log; none if all is well. Pure.
-pub(crate) fn choose(sealed: &[Weight], target: u64) -> Option<std::ops::Range<usize>> {
+pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Option<std::ops::Range<usize>> {
     let used: u64 = sealed.iter().map(|weight| weight.used).sum();
     let dead: u64 = sealed.iter().map(|weight| weight.dead).sum();
     let worst = (0..sealed.len()).max_by_key(|at| (sealed[*at].dead_percent(), std::cmp::Reverse(*at)));
-    let crowded = dead * 100 > used * DEAD_PERCENT;
+    let crowded = dead * 100 > used * tolerance.overall;
     let worst = worst.filter(|at| {
         let percent = sealed[*at].dead_percent();
-        percent >= SEGMENT_DEAD_PERCENT || (crowded && percent > 0)
+        percent >= tolerance.single || (crowded && percent > 0)
     });
     let small = |weight: &Weight| weight.live() < target / 4;
     let pair = || sealed.windows(2).position(|pair| pair.iter().all(small));
@@ -70,7 +80,7 @@ pub(crate) fn choose(sealed: &[Weight], target: u64) -> Option<std::ops::Range<u
     let mut live: u64 = sealed[first..=last].iter().map(|weight| weight.live()).sum();
     while let Some(next) = sealed.get(last + 1)
         && live + next.live() <= target
-        && (small(next) || next.dead_percent() >= DEAD_PERCENT)
+        && (small(next) || next.dead_percent() >= tolerance.overall)
     {
         live += next.live();
         last += 1;
@@ -79,12 +89,12 @@ pub(crate) fn choose(sealed: &[Weight], target: u64) -> Option<std::ops::Range<u
 }
 
 /// Rewrites what [`choose`] chooses. Says whether there was anything to do.
-pub(crate) fn compact_once(shared: &Shared) -> Result<bool> {
+pub(crate) fn compact_once(shared: &Shared, tolerance: Tolerance) -> Result<bool> {
     let inputs: Vec<Segment> = {
         let state = shared.state.read();
         let sealed: Vec<&Segment> = state.segments.0.values().filter(|segment| segment.sealed).collect();
         let weights: Vec<_> = sealed.iter().map(|segment| Weight { used: segment.used, dead: segment.dead }).collect();
-        let Some(chosen) = choose(&weights, shared.segment_bytes.saturating_sub(64 * 1024)) else { return Ok(false) };
+        let Some(chosen) = choose(&weights, shared.segment_bytes.saturating_sub(64 * 1024), tolerance) else { return Ok(false) };
         sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
     };
     let mut rewrite = Rewrite::begin(shared, &inputs)?;
@@ -99,7 +109,7 @@ pub(crate) fn compact_once(shared: &Shared) -> Result<bool> {
 struct Found {
     kind: RecordKind,
     container: u32,
-    key: Key,
+    key: Arc<Key>,
     place: Place,
     location: Location,
 }
@@ -109,7 +119,7 @@ struct Rewrite<'a> {
     span: Span,
     file: Arc<dyn VfsFile>,
     offset: u64,
-    next_frame: u64,
+    next_frame: u32,
     frame: FrameBuffer,
     used: u64,
     moved: Vec<(Found, Location)>,
@@ -125,7 +135,7 @@ impl<'a> Rewrite<'a> {
         let span = Span { first, last };
         let create = || {
             let file = shared.vfs.create(TEMPORARY_NAME)?;
-            file.write_at(0, &segment::encode_header(span))?;
+            file.write_at(0, &segment::encode_header(span, segment::WHOLE))?;
             Ok(file)
         };
         let file = create().map_err(|error| io_error("begin a compacted segment", error))?;
@@ -153,7 +163,7 @@ impl<'a> Rewrite<'a> {
             if header.kind == RecordKind::Floor {
                 raise(floors, header.container, header.place.lsn, header.previous.lsn);
             } else if let Ok(id) = ItemId::new(record.id) {
-                let key = Key { epk: Epk::from_bytes(record.epk), id };
+                let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
                 let (kind, container, place) = (header.kind, header.container, header.place);
                 found.push(Found { kind, container, key, place, location });
             }
@@ -191,7 +201,8 @@ impl<'a> Rewrite<'a> {
     fn flush(&mut self, kind: FrameKind) -> Result<()> {
         self.used += self.frame.payload() as u64;
         let payload = self.frame.payload() as u32;
-        let header = FrameHeader { kind, payload, records: self.frame.records, number: self.next_frame };
+        let (records, number) = (self.frame.records, self.next_frame);
+        let header = FrameHeader { kind, payload, records, number, synced: number - 1 };
         self.frame.bytes[..HEADER_BYTES].copy_from_slice(&header.encode(self.span.first));
         self.frame.bytes.resize(header.total_bytes() as usize, 0);
         let written = self.file.write_at(self.offset, &self.frame.bytes).and_then(|()| self.file.sync());
@@ -213,7 +224,7 @@ impl<'a> Rewrite<'a> {
             self.flush(FrameKind::Data)?;
         }
         self.flush(FrameKind::Seal)?;
-        self.switch_files().map_err(|error| io_error("put a compacted segment in place", error))?;
+        self.switch_files()?;
         let (shared, name) = (self.shared, self.span.file_name());
         self.install(inputs);
         for old in inputs.iter().map(|input| input.span.file_name()).filter(|old| *old != name) {
@@ -223,12 +234,15 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    fn switch_files(&self) -> std::io::Result<()> {
-        // What replaced the dropped records must be on disk before they go, also in relaxed mode.
-        let active = self.shared.state.read().segments.0.values().next_back().map(|last| Arc::clone(&last.file));
-        active.map_or(Ok(()), |file| file.sync())?;
-        self.shared.vfs.rename(TEMPORARY_NAME, &self.span.file_name())?;
-        self.shared.vfs.sync_folder()
+    fn switch_files(&self) -> Result<()> {
+        // What replaced the dropped records must be on disk before they go, also in relaxed mode. The committer syncs,
+        // because a failure is reported once, and only to whoever asks first.
+        let mut committer = self.shared.committer.lock();
+        committer.sync()?;
+        let vfs = &self.shared.vfs;
+        let switched = vfs.rename(TEMPORARY_NAME, &self.span.file_name()).and_then(|()| vfs.sync_folder());
+        // If nobody knows which of the two files is there, nothing may be built on either.
+        switched.map_err(|error| committer.fail("put a compacted segment in place", error))
     }
 
     fn install(self, inputs: &[Segment]) {
@@ -273,32 +287,38 @@ mod tests {
         list.iter().map(|(used, dead)| Weight { used: *used, dead: *dead }).collect()
     }
 
+    const TOLERANCE: Tolerance = Tolerance { overall: 18, single: 50 };
+
     #[test]
     fn nothing_is_rewritten_while_little_is_dead() {
-        assert_eq!(choose(&[], 100), None);
-        assert_eq!(choose(&weights(&[(100, 10), (100, 25)]), 100), None);
+        assert_eq!(choose(&[], 100, TOLERANCE), None);
+        assert_eq!(choose(&weights(&[(100, 10), (100, 25)]), 100, TOLERANCE), None);
     }
 
     #[test]
     fn the_worst_segment_is_rewritten_with_neighbours_that_fit() {
-        assert_eq!(choose(&weights(&[(100, 10), (100, 60), (100, 50), (100, 0)]), 100), Some(1..3));
-        assert_eq!(choose(&weights(&[(100, 30), (100, 0)]), 100), None);
-        assert_eq!(choose(&weights(&[(100, 40), (100, 0)]), 100), Some(0..1));
+        let chosen = |list: &[(u64, u64)]| choose(&weights(list), 100, TOLERANCE);
+        assert_eq!(chosen(&[(100, 10), (100, 60), (100, 50), (100, 0)]), Some(1..3));
+        assert_eq!(chosen(&[(100, 30), (100, 0)]), None);
+        assert_eq!(chosen(&[(100, 40), (100, 0)]), Some(0..1));
     }
 
     #[test]
     fn small_neighbours_become_one() {
-        assert_eq!(choose(&weights(&[(100, 0), (10, 0), (20, 0), (90, 0)]), 100), Some(1..3));
+        assert_eq!(choose(&weights(&[(100, 0), (10, 0), (20, 0), (90, 0)]), 100, TOLERANCE), Some(1..3));
     }
 
     #[test]
     fn choosing_comes_to_an_end() {
-        let mut segments = weights(&[(100, 30), (90, 80), (100, 19), (10, 9), (70, 0), (20, 20), (100, 55)]);
-        for _ in 0..20 {
-            let Some(chosen) = choose(&segments, 100) else { return };
-            let live = segments[chosen.clone()].iter().map(|weight| weight.live()).sum();
-            segments.splice(chosen, [Weight { used: live, dead: 0 }]);
+        for tolerance in [TOLERANCE, Tolerance::BUSY, Tolerance::IDLE] {
+            let mut segments = weights(&[(100, 30), (90, 80), (100, 19), (10, 9), (70, 0), (20, 20), (100, 55)]);
+            let mut rounds = 0;
+            while let Some(chosen) = choose(&segments, 100, tolerance) {
+                let live = segments[chosen.clone()].iter().map(|weight| weight.live()).sum();
+                segments.splice(chosen, [Weight { used: live, dead: 0 }]);
+                rounds += 1;
+                assert!(rounds < 20, "still choosing: {segments:?}");
+            }
         }
-        panic!("still choosing: {segments:?}");
     }
 }

@@ -11,8 +11,14 @@ use changefeed_core::{Error, ErrorKind};
 
 use crate::{format::segment::Span, index::Location, vfs::VfsFile};
 
-/// Files that are being made; left-overs of a crash are removed when the folder is opened.
-pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
+/// Whether a name is one of files that are being made. Left-overs of a crash are removed when the folder is opened; any
+/// other file, whatever it ends with, belongs to somebody else.
+pub(crate) fn is_temporary(name: &str) -> bool {
+    name.strip_suffix(".tmp").is_some_and(|stem| match stem.strip_prefix("spare-") {
+        Some(number) => number.parse::<u64>().is_ok(),
+        None => matches!(stem, "next" | "compact" | "format"),
+    })
+}
 
 /// One segment, as the index knows it.
 #[derive(Clone, Debug)]

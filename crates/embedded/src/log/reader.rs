@@ -67,8 +67,12 @@ fn read_run(files: &Files, segment: u32, offset: u32, count: usize) -> Result<By
         .get(&segment)
         .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("segment {segment} is not open")))?;
     let mut bytes = vec![0; count];
-    read_exact_at(&**file, offset.into(), &mut bytes)
-        .map_err(|error| io_error(format!("read {count} bytes at {offset} of segment {segment}"), error))?;
+    read_exact_at(&**file, offset.into(), &mut bytes).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => {
+            Error::new(ErrorKind::Corrupt, format!("segment {segment} was cut: it ends before byte {offset} + {count}"))
+        }
+        _ => io_error(format!("read {count} bytes at {offset} of segment {segment}"), error),
+    })?;
     Ok(Bytes::from(bytes))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use changefeed_core::{Error, ErrorKind, Result};
 
-use super::{Segment, Segments, TEMPORARY_SUFFIX, corrupt, io_error, writer};
+use super::{Segment, Segments, corrupt, io_error, is_temporary, writer};
 use crate::{
     format::{
         VERSION,
@@ -18,6 +18,10 @@ use crate::{
 
 const FORMAT_FILE: &str = "FORMAT";
 
+/// What [`FORMAT_FILE`] says, without its line feed.
+const FORMAT: &str = "changefeed embedded 1";
+const _: () = assert!(VERSION == 1, "FORMAT names the version");
+
 /// What was found.
 #[derive(Debug)]
 pub(crate) struct Recovered {
@@ -28,91 +32,123 @@ pub(crate) struct Recovered {
 }
 
 /// Opens a folder, or makes a new one of an empty one. Every record is handed to `visit`, in the order of the log.
+/// Nothing in the folder is changed before all of it was found good.
 pub(crate) fn open(vfs: &Arc<dyn Vfs>, segment_bytes: u64, visit: &mut dyn FnMut(Location, &Record<'_>)) -> Result<Recovered> {
     let names = vfs.list().map_err(|error| io_error("list the folder", error))?;
-    check_format(&**vfs, &names)?;
-    for name in names.iter().filter(|name| name.ends_with(TEMPORARY_SUFFIX)) {
-        vfs.remove(name).map_err(|error| io_error(format!("remove the left-over {name}"), error))?;
+    if !has_format(&**vfs, &names)? {
+        return create(&**vfs, segment_bytes, &names);
     }
-    let spans = tile(&**vfs, &names)?;
-    let mut segments = Segments::default();
-    let mut end = None;
-    for (index, span) in spans.iter().enumerate() {
+    let (spans, mut obsolete) = tile(&names)?;
+    let mut all = Vec::with_capacity(spans.len());
+    for span in spans {
         let file = vfs.open(&span.file_name()).map_err(|error| io_error(format!("open {}", span.file_name()), error))?;
-        let mut segment = Segment::new(*span, file);
-        let bytes = read_file(&segment)?;
-        end = Some(read_segment(&mut segment, &bytes, index + 1 == spans.len(), visit)?);
-        segments.0.insert(span.first, segment);
+        all.push(Segment::new(span, file));
     }
-    let last = spans.last().map_or(0, |span| span.last);
-    let (active, may_have_lost) = match end {
-        Some(End { sealed: false, offset, next_frame, relaxed }) => {
-            let Some(segment) = segments.0.get(&last) else { return Err(lost_active(last)) };
-            let file = Arc::clone(&segment.file);
-            clear_tail(&*file, offset).map_err(|error| io_error("clear the end of the log", error))?;
+    // A crash between beginning a segment and ending the one before it leaves both without a seal, the new one blank.
+    let has_blank = all.len() > 1 && all.last().map_or(Ok(false), is_blank)?;
+    let growing = all.len().saturating_sub(if has_blank { 2 } else { 1 });
+    let mut end = None;
+    for (index, segment) in all.iter_mut().enumerate() {
+        let bytes = read_file(segment)?;
+        let found = read_segment(segment, &bytes, index >= growing, visit)?;
+        end = end.filter(|end: &End| !end.sealed).or(Some(found));
+    }
+    let Some(end) = end.filter(|end| !end.sealed) else { return Err(lost_segment(&all)) };
+    if has_blank && all.get(growing).is_some_and(|segment| !segment.sealed) {
+        obsolete.extend(all.pop().map(|blank| blank.span.file_name()));
+    }
+    settle(&**vfs, &names, &obsolete, &all, &end).map_err(|error| io_error("settle what a crash left", error))?;
+    let active = match all.last() {
+        Some(last) if last.span == Span::one(last.span.last) => {
+            let file = Arc::clone(&last.file);
             let size = file.size().map_err(|error| io_error("measure the log", error))?;
             let capacity = if vfs.likes_preallocation() { size } else { segment_bytes };
-            (writer::Active { number: last, file, offset, next_frame, capacity }, relaxed)
+            let End { offset, next_frame, .. } = end;
+            writer::Active { number: last.span.last, file, offset, next_frame, synced: next_frame - 1, capacity }
         }
-        _ => {
-            let begin = || {
-                let file = writer::prepare_spare(&**vfs, segment_bytes)?;
-                writer::begin(&**vfs, last + 1, file, segment_bytes)
-            };
-            let active = begin().map_err(|error| io_error("begin a segment", error))?;
-            let span = Span::one(active.number);
-            segments.0.insert(span.first, Segment::new(span, Arc::clone(&active.file)));
-            (active, false)
-        }
+        _ => return Err(lost_segment(&all)),
     };
-    Ok(Recovered { segments, active, may_have_lost })
+    let segments = Segments(all.into_iter().map(|segment| (segment.span.first, segment)).collect());
+    Ok(Recovered { segments, active, may_have_lost: end.relaxed })
 }
 
-fn lost_active(number: u32) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("segment {number} is open and part of a compacted one: restore a backup"))
-}
-
-/// Checks that the folder is ours and of a version that we know; writes that down in a new one.
-fn check_format(vfs: &dyn Vfs, names: &[String]) -> Result<()> {
-    let wanted = format!("changefeed embedded {VERSION}\n");
-    if names.iter().any(|name| name == FORMAT_FILE) {
-        let file = vfs.open(FORMAT_FILE).map_err(|error| io_error("open FORMAT", error))?;
-        let mut found = vec![0; 64];
-        let count = file.read_at(0, &mut found).map_err(|error| io_error("read FORMAT", error))?;
-        found.truncate(count);
-        if found == wanted.as_bytes() {
-            return Ok(());
+/// Makes a new store: first its first segment, then `FORMAT`, so that a folder with `FORMAT` always has a log.
+fn create(vfs: &dyn Vfs, segment_bytes: u64, names: &[String]) -> Result<Recovered> {
+    let first = Span::one(1);
+    for name in names.iter().filter(|name| !is_temporary(name)) {
+        let is_ours = *name == first.file_name() && {
+            let file = vfs.open(name).map_err(|error| io_error(format!("open {name}"), error))?;
+            is_blank(&Segment::new(first, file))?
+        };
+        if !is_ours {
+            let message = format!("the folder is not a changefeed store: it has {name} but no FORMAT; choose an empty one");
+            return Err(Error::new(ErrorKind::UnknownFormat, message));
         }
-        return Err(unknown_format(&String::from_utf8_lossy(&found)));
-    }
-    if let Some(stranger) = names.iter().find(|name| !name.ends_with(TEMPORARY_SUFFIX)) {
-        return Err(Error::new(
-            ErrorKind::UnknownFormat,
-            format!("the folder is not a changefeed store: it has {stranger} but no FORMAT; choose an empty folder"),
-        ));
     }
     let write = || {
-        let temporary = format!("format{TEMPORARY_SUFFIX}");
-        let file = vfs.create(&temporary)?;
-        file.write_at(0, wanted.as_bytes())?;
+        for name in names.iter().filter(|name| is_temporary(name)) {
+            vfs.remove(name)?;
+        }
+        let spare = writer::Spare::prepare(vfs, "next.tmp", segment_bytes)?;
+        let active = writer::begin(vfs, first.last, spare, segment_bytes)?;
+        let file = vfs.create("format.tmp")?;
+        file.write_at(0, format!("{FORMAT}\n").as_bytes())?;
         file.sync()?;
-        vfs.rename(&temporary, FORMAT_FILE)?;
-        vfs.sync_folder()
+        vfs.rename("format.tmp", FORMAT_FILE)?;
+        vfs.sync_folder()?;
+        Ok(active)
     };
-    write().map_err(|error| io_error("write FORMAT", error))
+    let active = write().map_err(|error| io_error("make a new store", error))?;
+    let mut segments = Segments::default();
+    segments.0.insert(first.first, Segment::new(first, Arc::clone(&active.file)));
+    Ok(Recovered { segments, active, may_have_lost: false })
+}
+
+/// Makes sure that what was read is on disk, and not in the page cache only; then removes left-overs.
+fn settle(vfs: &dyn Vfs, names: &[String], obsolete: &[String], all: &[Segment], end: &End) -> std::io::Result<()> {
+    if let [.., before, _] = all {
+        // It may have been ended a moment before the crash.
+        before.file.sync()?;
+    }
+    if let Some(last) = all.last() {
+        clear_tail(&*last.file, end.offset)?;
+    }
+    vfs.sync_folder()?;
+    names.iter().filter(|name| is_temporary(name)).chain(obsolete).try_for_each(|name| vfs.remove(name))
+}
+
+fn lost_segment(all: &[Segment]) -> Error {
+    let last = all.last().map_or(0, |segment| segment.span.last);
+    let message = format!("the log ends with segment {last}, but a later one is missing: restore the folder from a backup");
+    Error::new(ErrorKind::Corrupt, message)
+}
+
+/// Whether the folder is a store of a version that we know; not if there is nothing that says so.
+fn has_format(vfs: &dyn Vfs, names: &[String]) -> Result<bool> {
+    if !names.iter().any(|name| name == FORMAT_FILE) {
+        return Ok(false);
+    }
+    let file = vfs.open(FORMAT_FILE).map_err(|error| io_error("open FORMAT", error))?;
+    let mut found = vec![0; 64];
+    let count = file.read_at(0, &mut found).map_err(|error| io_error("read FORMAT", error))?;
+    found.truncate(count);
+    if found == format!("{FORMAT}\n").as_bytes() {
+        return Ok(true);
+    }
+    Err(unknown_format(&String::from_utf8_lossy(&found)))
 }
 
 fn unknown_format(found: &str) -> Error {
     Error::new(
         ErrorKind::UnknownFormat,
-        format!("the folder's format is {:?}, this program knows \"changefeed embedded {VERSION}\"", found.trim_end()),
+        format!("the folder's format is {:?}, but this program knows {FORMAT:?} only", found.trim_end()),
     )
 }
 
-/// The spans that make up the log. Removes what compaction replaced, complains of gaps and overlaps.
-fn tile(vfs: &dyn Vfs, names: &[String]) -> Result<Vec<Span>> {
+/// The spans that make up the log, and the files that compaction replaced. Complains of gaps and overlaps.
+fn tile(names: &[String]) -> Result<(Vec<Span>, Vec<String>)> {
     let mut spans = Vec::new();
-    for name in names.iter().filter(|name| *name != FORMAT_FILE && !name.ends_with(TEMPORARY_SUFFIX)) {
+    for name in names.iter().filter(|name| *name != FORMAT_FILE && !is_temporary(name)) {
         match Span::from_file_name(name) {
             Some(span) => spans.push(span),
             None => {
@@ -129,10 +165,7 @@ fn tile(vfs: &dyn Vfs, names: &[String]) -> Result<Vec<Span>> {
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
     }
-    for span in replaced {
-        vfs.remove(&span.file_name()).map_err(|error| io_error(format!("remove {}", span.file_name()), error))?;
-    }
-    Ok(kept)
+    Ok((kept, replaced.into_iter().map(Span::file_name).collect()))
 }
 
 /// Where a segment's records end.
@@ -140,7 +173,8 @@ fn tile(vfs: &dyn Vfs, names: &[String]) -> Result<Vec<Span>> {
 pub(crate) struct End {
     sealed: bool,
     offset: u64,
-    next_frame: u64,
+    next_frame: u32,
+    /// The session that wrote the last frames was in relaxed mode and was not closed.
     relaxed: bool,
 }
 
@@ -148,18 +182,18 @@ pub(crate) struct End {
 pub(crate) fn read_segment(
     segment: &mut Segment,
     bytes: &[u8],
-    is_last: bool,
+    may_grow: bool,
     visit: &mut dyn FnMut(Location, &Record<'_>),
 ) -> Result<End> {
     let span = segment.span;
-    match segment::check_header(bytes, span) {
-        Ok(()) => {}
+    let length = match segment::check_header(bytes, span) {
+        Ok(length) => length,
         Err(HeaderError::Version(version)) => return Err(unknown_format(&format!("changefeed embedded {version}"))),
         Err(HeaderError::Damaged) => return Err(corrupt(span, 0, "its header is not one of a segment")),
         Err(HeaderError::OtherSpan(other)) => {
             return Err(corrupt(span, 0, &format!("its header says {}", other.file_name())));
         }
-    }
+    };
     let mut end = End { sealed: false, offset: segment::HEADER_BYTES as u64, next_frame: 1, relaxed: false };
     while let Some(header) = read_frame(bytes, &end, segment, visit) {
         match header.kind {
@@ -175,13 +209,15 @@ pub(crate) fn read_segment(
             return Ok(end);
         }
     }
-    if !is_last {
+    if !may_grow || length == segment::WHOLE {
         return Err(corrupt(span, end.offset, "a frame of a finished segment is damaged or missing"));
     }
-    // At most one frame is not synced at any time: a later one proves that this one was, unless the mode was relaxed.
-    let later = frame::find_later(bytes, end.offset as usize, end.next_frame, span.first);
-    if let (Some(later), false) = (later, end.relaxed) {
-        return Err(corrupt(span, end.offset, &format!("a frame is damaged, but byte {later} begins a later one")));
+    if (bytes.len() as u64) < length {
+        return Err(corrupt(span, bytes.len() as u64, &format!("the file was cut, it had {length} bytes")));
+    }
+    if let Some(proof) = frame::find_proof(bytes, end.offset as usize, end.next_frame, span.first) {
+        let what = format!("a frame is damaged that was on disk before the one at byte {proof} was written");
+        return Err(corrupt(span, end.offset, &what));
     }
     Ok(end)
 }
@@ -218,6 +254,13 @@ fn read_frame(
     Some(header)
 }
 
+/// Whether a segment was begun, but nothing was ever appended.
+fn is_blank(segment: &Segment) -> Result<bool> {
+    let bytes = read_file(segment)?;
+    let is_begun = segment::check_header(&bytes, segment.span).is_ok();
+    Ok(is_begun && bytes.iter().skip(segment::HEADER_BYTES).all(|byte| *byte == 0))
+}
+
 /// All bytes of a segment.
 pub(crate) fn read_file(segment: &Segment) -> Result<Vec<u8>> {
     let read = || {
@@ -228,8 +271,7 @@ pub(crate) fn read_file(segment: &Segment) -> Result<Vec<u8>> {
     read().map_err(|error| io_error(format!("read {}", segment.span.file_name()), error))
 }
 
-/// Zeros what a crash left after the last whole frame, and makes sure that everything before it is on disk: what was
-/// read may have been in the page cache only.
+/// Zeros what a crash left after the last whole frame, and syncs.
 fn clear_tail(file: &dyn VfsFile, offset: u64) -> std::io::Result<()> {
     let tail = file.size()?.saturating_sub(offset);
     let mut bytes = vec![0; usize::try_from(tail).unwrap_or(usize::MAX)];

@@ -16,6 +16,9 @@ use crate::{
 /// syncs of commits for long.
 const ZEROS_BYTES: usize = 1024 * 1024;
 
+/// What must be left after a frame: its padding, a seal and the note that the store was closed.
+const FRAME_MARGIN: usize = 3 * HEADER_BYTES;
+
 /// The records of one group of commits, with room for the frame's header in front.
 #[derive(Debug)]
 pub(crate) struct FrameBuffer {
@@ -42,8 +45,8 @@ impl FrameBuffer {
     }
 
     /// Fills in the header, and zeros up to the next frame.
-    fn finish(&mut self, kind: FrameKind, number: u64, segment: u32) -> &[u8] {
-        let header = FrameHeader { kind, payload: self.payload() as u32, records: self.records, number };
+    fn finish(&mut self, kind: FrameKind, number: u32, synced: u32, segment: u32) -> &[u8] {
+        let header = FrameHeader { kind, payload: self.payload() as u32, records: self.records, number, synced };
         self.bytes[..HEADER_BYTES].copy_from_slice(&header.encode(segment));
         self.bytes.resize(header.total_bytes() as usize, 0);
         &self.bytes
@@ -56,7 +59,9 @@ pub(crate) struct Active {
     pub(crate) number: u32,
     pub(crate) file: Arc<dyn VfsFile>,
     pub(crate) offset: u64,
-    pub(crate) next_frame: u64,
+    pub(crate) next_frame: u32,
+    /// Frames up to this number are on disk.
+    pub(crate) synced: u32,
     /// Where the next segment begins at the latest.
     pub(crate) capacity: u64,
 }
@@ -66,54 +71,65 @@ pub(crate) struct Active {
 pub(crate) enum RollError {
     /// Nothing was changed: the old segment can still be appended to.
     NotBegun(io::Error),
-    /// The old segment may be ended and the new one not there.
+    /// Nobody knows what is on disk.
     Halfway(io::Error),
 }
 
-/// A file filled with zeros, waiting to become the next segment.
-pub(crate) type Spare = Arc<Mutex<Option<Arc<dyn VfsFile>>>>;
+impl From<RollError> for io::Error {
+    fn from(error: RollError) -> Self {
+        let (RollError::NotBegun(error) | RollError::Halfway(error)) = error;
+        error
+    }
+}
 
-/// Name of the file behind [`Spare`].
-pub(crate) const SPARE_NAME: &str = "spare.tmp";
+/// A file that is to become a segment, under a name that nobody else uses.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    name: String,
+    file: Arc<dyn VfsFile>,
+}
+
+/// Where the maintenance thread leaves a spare for the committer.
+pub(crate) type SpareSlot = Arc<Mutex<Option<Spare>>>;
 
 /// Appends frames to the active segment.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     vfs: Arc<dyn Vfs>,
     active: Active,
-    spare: Spare,
+    spare: SpareSlot,
 }
 
 impl LogWriter {
-    pub(crate) fn new(vfs: Arc<dyn Vfs>, active: Active, spare: Spare) -> Self {
+    pub(crate) fn new(vfs: Arc<dyn Vfs>, active: Active, spare: SpareSlot) -> Self {
         Self { vfs, active, spare }
     }
 
     /// Whether the frame fits, with a seal after it.
     pub(crate) fn has_room(&self, frame: &FrameBuffer) -> bool {
-        let wanted = (frame.bytes.len() + 2 * HEADER_BYTES) as u64;
-        self.active.offset + wanted <= self.active.capacity || self.active.next_frame <= 2
+        self.active.offset + (frame.bytes.len() + FRAME_MARGIN) as u64 <= self.active.capacity
     }
 
-    /// Ends the active segment, durably, and begins the next, with a file of `bytes` bytes if none is waiting.
-    pub(crate) fn roll(&mut self, bytes: u64) -> Result<(Span, Arc<dyn VfsFile>), RollError> {
+    /// Begins the next segment, with a file of `bytes` bytes if none is waiting and room for `frame` in any case, and
+    /// then ends the active one. In this order a crash never leaves an ended segment without a next one, so that
+    /// recovery notices when the last segment was lost.
+    pub(crate) fn roll(&mut self, bytes: u64, frame: &FrameBuffer) -> Result<(Span, Arc<dyn VfsFile>), RollError> {
         let number = self.active.number + 1;
-        let waiting = self.spare.lock().take();
-        let file = waiting.map_or_else(|| prepare_spare(&*self.vfs, bytes), Ok).map_err(RollError::NotBegun)?;
-        let end = || {
-            let mut seal = FrameBuffer::new();
-            self.append(FrameKind::Seal, &mut seal)?;
-            self.active.file.sync()?;
-            self.active.file.resize(self.active.offset)?;
-            begin(&*self.vfs, number, file, bytes)
-        };
-        self.active = end().map_err(RollError::Halfway)?;
+        let least = (segment::HEADER_BYTES + frame.bytes.len() + 2 * FRAME_MARGIN) as u64;
+        let waiting = self.spare.lock().take().filter(|spare| spare.file.size().is_ok_and(|size| size >= least));
+        let make = || Spare::prepare(&*self.vfs, "next.tmp", bytes.max(least));
+        let spare = waiting.map_or_else(make, Ok).map_err(RollError::NotBegun)?;
+        let next = begin(&*self.vfs, number, spare, bytes.max(least))?;
+        self.mark(FrameKind::Seal).map_err(RollError::Halfway)?;
+        // A file that stays long wastes room until it is compacted, no more.
+        drop(self.active.file.resize(self.active.offset));
+        self.active = next;
         Ok((Span::one(number), Arc::clone(&self.active.file)))
     }
 
     /// Appends a frame in one write; returns the segment, and where in it the frame's records begin.
     pub(crate) fn append(&mut self, kind: FrameKind, frame: &mut FrameBuffer) -> io::Result<(u32, u64)> {
-        let bytes = frame.finish(kind, self.active.next_frame, self.active.number);
+        let bytes = frame.finish(kind, self.active.next_frame, self.active.synced, self.active.number);
         self.active.file.write_at(self.active.offset, bytes)?;
         let base = self.active.offset;
         self.active.offset += bytes.len() as u64;
@@ -121,33 +137,55 @@ impl LogWriter {
         Ok((self.active.number, base))
     }
 
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.active.file.sync()
+    /// Appends a frame without records, durably and after everything before it: a proof that all that was on disk.
+    pub(crate) fn mark(&mut self, kind: FrameKind) -> io::Result<()> {
+        if self.active.synced + 1 < self.active.next_frame {
+            self.sync()?;
+        }
+        self.append(kind, &mut FrameBuffer::new())?;
+        self.sync()
+    }
+
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        self.active.file.sync()?;
+        self.active.synced = self.active.next_frame - 1;
+        Ok(())
     }
 }
 
 /// Turns a spare file into a segment that is ready to be appended to, durably.
-pub(crate) fn begin(vfs: &dyn Vfs, number: u32, file: Arc<dyn VfsFile>, bytes: u64) -> io::Result<Active> {
-    let span = Span::one(number);
-    file.write_at(0, &segment::encode_header(span))?;
-    file.sync()?;
-    vfs.rename(SPARE_NAME, &span.file_name())?;
-    vfs.sync_folder()?;
-    let capacity = file.size()?.max(bytes);
-    Ok(Active { number, file, offset: segment::HEADER_BYTES as u64, next_frame: 1, capacity })
+pub(crate) fn begin(vfs: &dyn Vfs, number: u32, spare: Spare, bytes: u64) -> Result<Active, RollError> {
+    let (span, file) = (Span::one(number), spare.file);
+    let name = || {
+        let length = file.size()?;
+        file.write_at(0, &segment::encode_header(span, length))?;
+        file.sync()?;
+        vfs.rename(&spare.name, &span.file_name())?;
+        Ok(if length == 0 { bytes } else { length })
+    };
+    let capacity = name().map_err(RollError::NotBegun)?;
+    vfs.sync_folder().map_err(RollError::Halfway)?;
+    Ok(Active { number, file, offset: segment::HEADER_BYTES as u64, next_frame: 1, synced: 0, capacity })
 }
 
-/// Makes a file for the next segment: on a disk filled with zeros, so that the syncs of commits need not wait for the
-/// file system's own records, and a full disk is noticed before anything is written into it.
-pub(crate) fn prepare_spare(vfs: &dyn Vfs, bytes: u64) -> io::Result<Arc<dyn VfsFile>> {
-    let file = vfs.create(SPARE_NAME)?;
-    let zeros = vec![0; ZEROS_BYTES];
-    let mut offset = 0;
-    while vfs.likes_preallocation() && offset < bytes {
-        let count = (bytes - offset).min(ZEROS_BYTES as u64);
-        file.write_at(offset, &zeros[..count as usize])?;
-        file.sync()?;
-        offset += count;
+impl Spare {
+    /// Makes a file for the next segment: on a disk filled with zeros, so that the syncs of commits need not wait for
+    /// the file system's own records, and a full disk is noticed before anything is written into it.
+    pub(crate) fn prepare(vfs: &dyn Vfs, name: &str, bytes: u64) -> io::Result<Self> {
+        let file = vfs.create(name)?;
+        let fill = || {
+            let zeros = vec![0; ZEROS_BYTES];
+            let mut offset = 0;
+            while vfs.likes_preallocation() && offset < bytes {
+                let count = (bytes - offset).min(ZEROS_BYTES as u64);
+                file.write_at(offset, &zeros[..count as usize])?;
+                file.sync()?;
+                offset += count;
+            }
+            Ok(())
+        };
+        // What was written so far must not fill up a full disk for good.
+        fill().inspect_err(|_: &io::Error| drop(vfs.remove(name)))?;
+        Ok(Self { name: name.to_owned(), file })
     }
-    Ok(file)
 }

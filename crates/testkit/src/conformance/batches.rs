@@ -73,8 +73,7 @@ pub(super) async fn a_batch_may_delete_what_it_created_and_create_what_it_delete
     let stage = Stage::new(fixture).await;
     stage.put("a", "old", 1).await;
     let rid = stage.get("a", "old").await.rid;
-    let writes =
-        vec![create(&item("a", "brief", 1)), delete("brief"), delete("old"), create(&item("a", "old", 2))];
+    let writes = vec![create(&item("a", "brief", 1)), delete("brief"), delete("old"), create(&item("a", "old", 2))];
     let written = stage.batch("a", writes).await;
     assert!(written[3].created, "after the delete there was none");
     refused(stage.try_get("a", "brief").await, ErrorKind::ItemNotFound);
@@ -92,12 +91,8 @@ pub(super) async fn all_versions_of_a_batch_come_in_its_order(fixture: &dyn Fixt
     let written = stage.batch("a", writes).await;
     let page = reader.page().await;
     let seen: Vec<_> = page.changes.iter().map(|change| (change.operation, change.id.as_str())).collect();
-    let expected = [
-        (Operation::Create, "x"),
-        (Operation::Replace, "x"),
-        (Operation::Delete, "old"),
-        (Operation::Delete, "x"),
-    ];
+    let expected =
+        [(Operation::Create, "x"), (Operation::Replace, "x"), (Operation::Delete, "old"), (Operation::Delete, "x")];
     assert_eq!(seen, expected, "one page, in the order of the batch");
     assert!(page.changes.iter().all(|change| change.lsn == written[0].lsn));
     assert_eq!(page.changes[1].previous_lsn, Some(written[0].lsn), "the previous version is of the same batch");

@@ -69,7 +69,8 @@ pub(super) async fn a_listing_shows_items_as_a_read_does(fixture: &dyn Fixture) 
 
 pub(super) async fn a_listing_by_prefix_returns_only_ids_that_begin_with_it(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
-    let ids = ["lease", "lease.", "lease..1", "lease..2", "Lease..3", "x lease..4", "leas", "lease%", "léase", "lease_1"];
+    let ids =
+        ["lease", "lease.", "lease..1", "lease..2", "Lease..3", "x lease..4", "leas", "lease%", "léase", "lease_1"];
     for (n, id) in ids.iter().enumerate() {
         stage.put(if n % 2 == 0 { "a" } else { "b" }, id, 1).await;
     }

@@ -119,9 +119,8 @@ pub(super) async fn a_merge_that_makes_no_sense_is_refused(fixture: &dyn Fixture
     stage.put("a", "x", 1).await;
     let ranges = stage.ranges().await;
     let before = stage.snapshot().await;
-    let merge = async |database: &str, container: &str, ids: [&RangeId; 2]| {
-        stage.catalog.merge(database, container, ids).await
-    };
+    let merge =
+        async |database: &str, container: &str, ids: [&RangeId; 2]| stage.catalog.merge(database, container, ids).await;
     for (a, b) in [(0, 2), (2, 0), (0, 0)] {
         let apart = merge(DATABASE, "items", [&ranges[a].id, &ranges[b].id]).await;
         refused(apart, ErrorKind::InvalidArgument);

@@ -1,8 +1,13 @@
 //! The conformance suite: every sentence of the `Backend` and `Catalog` contracts as a test.
 //!
-//! ```ignore
-//! async fn fixture() -> MyFixture { /* a fresh, empty store */ }
-//! changefeed_testkit::conformance!(async fixture);
+//! ```
+//! use changefeed_testkit::model::ModelFixture;
+//!
+//! fn fresh_store() -> ModelFixture {
+//!     ModelFixture::new()
+//! }
+//!
+//! changefeed_testkit::conformance!(fresh_store);
 //! ```
 //!
 //! makes one `#[test]` of each case. The function is called once per case, so that no case sees what another wrote.

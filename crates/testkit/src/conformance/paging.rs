@@ -207,3 +207,37 @@ pub(super) async fn the_item_that_a_continuation_points_at_may_vanish(fixture: &
     stage.remove("a", "x2").await;
     assert!(reader.page().await.changes.is_empty());
 }
+
+pub(super) async fn remaining_is_the_number_of_changes_of_later_pages(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    busy(&stage).await;
+    count_down(stage.reader(StartFrom::Beginning)).await;
+    count_down(stage.reader_of(&stage.range_of_key("key-0"), StartFrom::Beginning)).await;
+    count_down(stage.reader(StartFrom::Now)).await;
+}
+
+pub(super) async fn remaining_is_the_number_of_versions_of_later_pages(fixture: &dyn Fixture) {
+    let stage = super::all_versions::stage(fixture).await;
+    let start = whole(&stage, Mode::AllVersions).await;
+    busy(&stage).await;
+    count_down(start.in_range(&stage.range_of_key("key-4"))).await;
+    count_down(start).await;
+}
+
+async fn count_down(start: Reader) {
+    let total = start.clone().drain().await.len();
+    for max_items in [1, 4, 1000] {
+        let mut reader = start.clone().max_items(max_items).count_remaining();
+        let mut read = 0;
+        loop {
+            let page = reader.page().await;
+            read += page.changes.len();
+            // A store that cannot tell says nothing; one that says something is right.
+            let left = (total - read) as u64;
+            assert_eq!(page.remaining.unwrap_or(left), left, "after {read} of {total} changes");
+            if page.changes.is_empty() {
+                break;
+            }
+        }
+    }
+}

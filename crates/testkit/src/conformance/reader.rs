@@ -39,6 +39,11 @@ impl Reader {
         self
     }
 
+    pub(super) fn count_remaining(mut self) -> Self {
+        self.request = self.request.count_remaining();
+        self
+    }
+
     pub(super) fn physical(mut self, id: &RangeId) -> Self {
         self.request = self.request.physical(id.clone());
         self
@@ -123,6 +128,7 @@ impl Reader {
             let max = self.request.max_items;
             assert!(before < max, "only a transaction makes a page longer than {max}: {changes:?}");
         }
+        assert!(self.request.count_remaining || page.remaining.is_none(), "nobody asked for the number of changes");
         let own = self.container.identity().container;
         assert_eq!(page.continuation.container(), Some(&own), "a continuation knows its container");
         changes.iter().for_each(|change| self.check_change(change));

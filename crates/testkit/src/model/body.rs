@@ -6,11 +6,13 @@ use changefeed_core::{
 };
 use serde_json::{Map, Value};
 
+use super::Bug;
+
 /// What the store owns; clients send it back, and it is discarded.
 const SYSTEM: [&str; 6] = ["_rid", "_self", "_etag", "_ts", "_lsn", "_attachments"];
 
 /// A body that came in and was found good.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Parsed {
     pub(super) id: ItemId,
     pub(super) key: PartitionKey,
@@ -40,19 +42,27 @@ impl Parsed {
     }
 
     /// The body to store.
-    pub(super) fn stored(&self, etag: &ETag, rid: &ResourceId, timestamp: Timestamp, trusting: bool) -> Bytes {
+    pub(super) fn stored(&self, etag: &ETag, rid: &ResourceId, timestamp: Timestamp, bug: Option<Bug>) -> Bytes {
         let mut members = self.members.clone();
-        if trusting {
-            members.entry("_etag").or_insert_with(|| etag.as_str().into());
-            members.entry("_rid").or_insert_with(|| rid.to_string().into());
-            members.entry("_ts").or_insert_with(|| timestamp.as_secs().into());
-        } else {
-            members.retain(|name, _| !SYSTEM.contains(&name.as_str()));
-            members.insert("_etag".to_owned(), etag.as_str().into());
-            members.insert("_rid".to_owned(), rid.to_string().into());
-            members.insert("_ts".to_owned(), timestamp.as_secs().into());
+        members.retain(|name, _| match bug {
+            Some(Bug::TrustsSystemMembers) => true,
+            Some(Bug::TakesAllUnderscoreMembersForItsOwn) => !name.starts_with('_'),
+            _ => !SYSTEM.contains(&name.as_str()),
+        });
+        let own =
+            [("_etag", etag.as_str().into()), ("_rid", rid.to_string().into()), ("_ts", timestamp.as_secs().into())];
+        for (name, value) in own {
+            members.entry(name).or_insert(value);
         }
         Bytes::from(Value::Object(members).to_string())
+    }
+
+    /// Adds what an older body had more.
+    pub(super) fn merge(&mut self, old: &Bytes) {
+        let old: Map<String, Value> = serde_json::from_slice(old).expect("invariant: stored bodies are objects");
+        for (name, value) in old {
+            self.members.entry(name).or_insert(value);
+        }
     }
 }
 

@@ -13,6 +13,8 @@ pub enum Bug {
     StandsStillOnEmptyPages,
     /// The page size counts changes outside of the asked range.
     CountsChangesOfOtherKeys,
+    /// One change more is said to come than there is.
+    MiscountsRemaining,
     /// A sub-range shows its whole physical range.
     IgnoresSubRanges,
     /// The feed comes in key order.
@@ -101,18 +103,39 @@ pub enum Bug {
     SharesLsnsBetweenContainers,
     /// The last item of a full page of a listing is not shown.
     ListingDropsTheItemAtThePageEdge,
+    /// A replace keeps members of the old body.
+    MergesBodies,
+    /// Every version of an item has a resource id of its own.
+    NewResourceIdAtEveryWrite,
+    /// Members of the user that begin with `_` are discarded.
+    TakesAllUnderscoreMembersForItsOwn,
+    /// An upsert with an etag refuses a missing item.
+    EtagMustMatchSomething,
+    /// Databases and containers are listed in the order of their creation.
+    ListsByAge,
+    /// Members of a container that the store does not know are lost.
+    DropsUnknownSettings,
+    /// The partition key of a container can be replaced.
+    PartitionKeysMayChange,
+    /// A range id that never existed answers like one that was split.
+    UnknownRangesAreGone,
+    /// A split gives every item a new etag.
+    SplitsTouchItems,
+    /// A `ttl` counts in a container without time to live.
+    ExpiresWithoutBeingAsked,
     /// An LSN is given out before its write is visible, so that readers can overtake it.
     PublishesLsnsEarly,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 61] = [
         Self::CutsTransactions,
         Self::SkipsAChangeAtThePageEdge,
         Self::RepeatsAChangeAtThePageEdge,
         Self::StandsStillOnEmptyPages,
         Self::CountsChangesOfOtherKeys,
+        Self::MiscountsRemaining,
         Self::IgnoresSubRanges,
         Self::OrdersByKey,
         Self::ShowsDeletedItems,
@@ -157,6 +180,16 @@ impl Bug {
         Self::KeepsTheRidOfDeletedContainers,
         Self::SharesLsnsBetweenContainers,
         Self::ListingDropsTheItemAtThePageEdge,
+        Self::MergesBodies,
+        Self::NewResourceIdAtEveryWrite,
+        Self::TakesAllUnderscoreMembersForItsOwn,
+        Self::EtagMustMatchSomething,
+        Self::ListsByAge,
+        Self::DropsUnknownSettings,
+        Self::PartitionKeysMayChange,
+        Self::UnknownRangesAreGone,
+        Self::SplitsTouchItems,
+        Self::ExpiresWithoutBeingAsked,
         Self::PublishesLsnsEarly,
     ];
 }

@@ -132,7 +132,11 @@ impl Catalog for ModelStore {
     }
 
     async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {
-        Ok(self.shared.lock().databases.values().cloned().collect())
+        let mut found: Vec<_> = self.shared.lock().databases.values().cloned().collect();
+        if self.shared.has(Bug::ListsByAge) {
+            found.sort_by_key(|info| info.rid);
+        }
+        Ok(found)
     }
 
     async fn delete_database(&self, name: &str) -> Result<()> {
@@ -155,7 +159,10 @@ impl Catalog for ModelStore {
         spec.partition_key.split_evenly(spec.ranges)?;
         let reuse = self.shared.has(Bug::KeepsTheRidOfDeletedContainers);
         let rid = tables.new_container_rid(database_rid, format!("{database}/{}", spec.name), reuse);
-        let state = State::new(rid, database, spec, self.shared.now(), self.shared.bug)?;
+        let mut state = State::new(rid, database, spec, self.shared.now(), self.shared.bug)?;
+        if self.shared.has(Bug::DropsUnknownSettings) {
+            state.spec.other.clear();
+        }
         let info = info(&state);
         tables.containers.insert(rid, state);
         Ok(info)
@@ -166,14 +173,16 @@ impl Catalog for ModelStore {
         tables.database(database)?;
         let mut found: Vec<_> =
             tables.containers.values().filter(|state| state.database == database).map(info).collect();
-        found.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        if !self.shared.has(Bug::ListsByAge) {
+            found.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        }
         Ok(found)
     }
 
     async fn replace_container(&self, database: &str, spec: ContainerSpec) -> Result<ContainerInfo> {
         let mut tables = self.shared.lock();
         let state = tables.named(database, &spec.name)?;
-        if state.spec.partition_key != spec.partition_key {
+        if state.spec.partition_key != spec.partition_key && !self.shared.has(Bug::PartitionKeysMayChange) {
             let message = format!("the partition key of container {} cannot change", spec.name);
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }

@@ -7,6 +7,9 @@ use changefeed_core::{
 
 use super::{Bug, state::State};
 
+/// Changes and the keys they belong to.
+type Found = Vec<(Epk, Change)>;
+
 impl State {
     /// One page.
     pub(super) fn read(&mut self, request: &ReadChanges, now: Timestamp) -> Result<ChangePage> {
@@ -18,12 +21,15 @@ impl State {
         let (after, since) = self.start(request, now)?;
         let wanted = |epk: &Epk| range.contains(epk) || self.has(Bug::IgnoresSubRanges);
         let since = since.max(request.not_before.filter(|_| !self.has(Bug::IgnoresNotBefore)));
-        let mut found: Vec<(Epk, Change)> = self.feed(request.mode, now);
+        let mut found: Found = self.feed(request.mode, now);
         found.retain(|(epk, change)| {
             let counted = wanted(epk) || self.has(Bug::CountsChangesOfOtherKeys);
             counted && change.lsn > after && since.is_none_or(|since| change.timestamp >= since)
         });
-        let (mut page, more) = self.cut(found, request.max_items);
+        let (mut page, after_it) = self.cut(found, request.max_items);
+        let more = !after_it.is_empty();
+        let remaining = after_it.iter().filter(|(epk, _)| wanted(epk)).count() as u64;
+        let miscounted = u64::from(self.has(Bug::MiscountsRemaining));
         let continuation = match page.last() {
             Some((_, last)) if more && self.has(Bug::SkipsAChangeAtThePageEdge) => last.lsn.next(),
             Some((_, last)) if more => last.lsn,
@@ -38,6 +44,7 @@ impl State {
             changes: page.into_iter().map(|(_, change)| change).collect(),
             continuation: Continuation::after(continuation, self.rid),
             newest_lsn: self.lsn,
+            remaining: request.count_remaining.then_some(remaining + miscounted),
             physical,
             request_charge: 0.0,
         })
@@ -109,7 +116,7 @@ impl State {
     }
 
     /// The whole feed, in order.
-    fn feed(&self, mode: Mode, now: Timestamp) -> Vec<(Epk, Change)> {
+    fn feed(&self, mode: Mode, now: Timestamp) -> Found {
         if mode == Mode::AllVersions {
             let forgotten = if self.has(Bug::NeverForgetsVersions) { Lsn::ZERO } else { self.forgotten(now) };
             let kept = self.log.iter().filter(|entry| entry.change.lsn > forgotten);
@@ -120,7 +127,12 @@ impl State {
             let newest = |index: usize, (epk, change): &(Epk, Change)| {
                 !all[index + 1..].iter().any(|(other, later)| other == epk && later.id == change.id)
             };
-            return all.iter().enumerate().filter(|(index, one)| newest(*index, one)).map(|(_, one)| one.clone()).collect();
+            return all
+                .iter()
+                .enumerate()
+                .filter(|(index, one)| newest(*index, one))
+                .map(|(_, one)| one.clone())
+                .collect();
         }
         if self.has(Bug::ShowsOldVersions) {
             let writes = self.log.iter().filter(|entry| entry.change.current.is_some());
@@ -146,8 +158,8 @@ impl State {
         live.into_iter().map(|((epk, _), stored)| (epk.clone(), change(&stored.item))).collect()
     }
 
-    /// The first changes, without cutting a transaction, and whether there are more.
-    fn cut(&self, mut found: Vec<(Epk, Change)>, max_items: usize) -> (Vec<(Epk, Change)>, bool) {
+    /// The first changes, without cutting a transaction, and those after them.
+    fn cut(&self, mut found: Found, max_items: usize) -> (Found, Found) {
         let end = match found.get(max_items - 1) {
             None => found.len(),
             Some(_) if self.has(Bug::CutsTransactions) => max_items,
@@ -156,9 +168,8 @@ impl State {
                 max_items + found[max_items..].iter().take_while(|(_, change)| change.lsn == last).count()
             }
         };
-        let more = end < found.len();
-        found.truncate(end);
-        (found, more)
+        let after = found.split_off(end);
+        (found, after)
     }
 }
 

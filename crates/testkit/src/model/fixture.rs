@@ -9,7 +9,7 @@ use super::{Bug, ModelStore};
 use crate::{clock::TestClock, conformance::Fixture};
 
 /// How long cases wait on a store with a bug: these are expected to wait in vain.
-const IMPATIENCE: Duration = Duration::from_millis(500);
+const IMPATIENCE: Duration = Duration::from_secs(2);
 
 /// A model store on a test clock.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Physical ranges of a container: finding, splitting, merging.
 
-use changefeed_core::{Epk, Error, ErrorKind, FeedRange, PhysicalRange, RangeId, ReadChanges, Result};
+use changefeed_core::{ETag, Epk, Error, ErrorKind, FeedRange, PhysicalRange, RangeId, ReadChanges, Result};
 
 use super::{Bug, state::State};
 
@@ -22,9 +22,10 @@ impl State {
         match self.ranges.iter().find(|physical| physical.range.contains_range(&request.range)) {
             Some(physical) => Ok((physical.id.clone(), request.range.clone())),
             None if self.has(Bug::SpanningRangesAnswer) => {
-                let first = self.ranges.iter().find_map(|physical| {
-                    Some((physical.id.clone(), physical.range.intersection(&request.range)?))
-                });
+                let first = self
+                    .ranges
+                    .iter()
+                    .find_map(|physical| Some((physical.id.clone(), physical.range.intersection(&request.range)?)));
                 first.ok_or_else(|| Error::new(ErrorKind::BadRange, "no such range"))
             }
             None => {
@@ -56,6 +57,9 @@ impl State {
         if self.has(Bug::ChildrenLoseHistory) {
             self.lose_history_of(&parent.range);
         }
+        if self.has(Bug::SplitsTouchItems) {
+            self.touch_items()?;
+        }
         Ok(children)
     }
 
@@ -77,7 +81,7 @@ impl State {
 
     fn live(&self, id: &RangeId) -> Result<&PhysicalRange> {
         self.ranges.iter().find(|physical| physical.id == *id).ok_or_else(|| {
-            if self.gone.contains(id) {
+            if self.gone.contains(id) || self.has(Bug::UnknownRangesAreGone) {
                 Error::new(ErrorKind::RangeGone, format!("range {id} was split or merged: read the feed ranges again"))
             } else {
                 Error::new(ErrorKind::RangeNotFound, format!("there has never been a range {id} in this container"))
@@ -108,6 +112,14 @@ impl State {
             self.next_range = self.ranges.len() as u64;
         }
         self.gone.extend(old.iter().map(|id| (*id).clone()));
+    }
+
+    fn touch_items(&mut self) -> Result<()> {
+        for stored in self.items.values_mut() {
+            self.counter += 1;
+            stored.item.etag = ETag::new(format!("\"model-{}\"", self.counter))?;
+        }
+        Ok(())
     }
 
     fn lose_history_of(&mut self, range: &FeedRange) {

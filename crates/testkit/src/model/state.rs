@@ -86,6 +86,7 @@ impl State {
     /// When an item written at `now` dies, if ever.
     pub(super) fn expires(&self, own: Option<i64>, now: Timestamp) -> Option<Timestamp> {
         let seconds = match (self.spec.time_to_live, own) {
+            (TimeToLive::Off, Some(own)) if self.has(Bug::ExpiresWithoutBeingAsked) => u64::try_from(own).ok()?,
             (TimeToLive::Off, _) | (TimeToLive::ItemsOnly, None) => return None,
             (TimeToLive::Seconds(default), None) => default.into(),
             (_, Some(own)) => u64::try_from(own).ok()?,
@@ -107,8 +108,7 @@ impl State {
         for (_, place) in due {
             let Some(stored) = self.items.remove(&place) else { continue };
             self.lsn = self.lsn.next();
-            let operation =
-                if self.has(Bug::ExpiryLooksLikeADelete) { Operation::Delete } else { Operation::Expire };
+            let operation = if self.has(Bug::ExpiryLooksLikeADelete) { Operation::Delete } else { Operation::Expire };
             self.record(&place, operation, None, Some(&stored.item), (self.lsn, now));
         }
     }

@@ -132,10 +132,18 @@ impl State {
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("item {} exists already", parsed.id)));
             }
             (None, How::Replace) => return Err(not_found(&parsed.id)),
+            (None, How::Upsert) if if_match.is_some() && self.has(Bug::EtagMustMatchSomething) => {
+                return Err(not_found(&parsed.id));
+            }
             (Some(old), _) if !self.has(Bug::IgnoresIfMatch) => check_etag(old, if_match)?,
             _ => {}
         }
-        let item = self.new_item(parsed, old.as_ref().map(|old| old.item.rid), moment)?;
+        let mut parsed = parsed.clone();
+        if let Some(old) = old.as_ref().filter(|_| self.has(Bug::MergesBodies)) {
+            parsed.merge(&old.item.body);
+        }
+        let rid = old.as_ref().map(|old| old.item.rid).filter(|_| !self.has(Bug::NewResourceIdAtEveryWrite));
+        let item = self.new_item(&parsed, rid, moment)?;
         let operation = if old.is_some() { Operation::Replace } else { Operation::Create };
         self.record(&place, operation, Some(&item), old.as_ref().map(|old| &old.item), (moment.lsn, moment.now));
         let mut stored = Stored {
@@ -185,7 +193,7 @@ impl State {
             Some(rid) => rid,
             None => ResourceId::document(self.rid.database_number(), container, self.counter)?,
         };
-        let body = parsed.stored(&etag, &rid, moment.now, self.has(Bug::TrustsSystemMembers));
+        let body = parsed.stored(&etag, &rid, moment.now, self.bug);
         Ok(Item { id: parsed.id.clone(), etag, timestamp: moment.now, lsn: moment.lsn, rid, body })
     }
 

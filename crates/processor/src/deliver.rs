@@ -1,0 +1,300 @@
+//! Delivering one page: calling the delegate, trying again, finding the items to blame.
+
+use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
+
+use changefeed_core::Change;
+use tokio::sync::watch;
+
+use crate::{
+    context::{Context, Inner},
+    dead_letter::{Death, DeadLetterDocument},
+    delegate::{DelegateError, Outcome, Verdict},
+    host::Shared,
+    lease::{
+        document::Attempts,
+        keeper::{KeeperHandle, Progress},
+        prefix::LeaseToken,
+    },
+    notification::{Failure, Notification},
+};
+
+/// After this many failures in a row the host says that a lease is stalled, and again at each doubling.
+const STALLED_AFTER: u32 = 3;
+
+/// A page, and whom it is delivered for.
+pub(crate) struct Delivery<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) keeper: &'a KeeperHandle,
+    pub(crate) lease: &'a LeaseToken,
+    pub(crate) range: &'a changefeed_core::FeedRange,
+    pub(crate) changes: Arc<[Change]>,
+    pub(crate) request_charge: f64,
+    /// What a checkpoint after this page says.
+    pub(crate) progress: Progress,
+    /// The checkpoint before it, to count failures under.
+    pub(crate) before: Option<String>,
+    /// Failures that earlier owners of the lease have met here.
+    pub(crate) failures: u32,
+    /// Ends when the host wants to stop. Batches that are being tried again are given up then.
+    pub(crate) stopping: watch::Receiver<bool>,
+    /// Ends when the host cannot wait any longer. Running calls are given up then.
+    pub(crate) hurry: watch::Receiver<bool>,
+}
+
+/// How a delivery ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    /// Everything was handled: the checkpoint may pass.
+    All,
+    /// Something was not: the checkpoint must stay.
+    GivenUp,
+}
+
+/// Items of the page that are still to be delivered together.
+struct Piece {
+    items: Range<usize>,
+    failures: u32,
+}
+
+/// What became of one call.
+enum Called {
+    Verdict(Verdict),
+    Failed(DelegateError),
+    GivenUp,
+}
+
+impl Delivery<'_> {
+    /// Delivers until everything was handled or there is no point in going on.
+    pub(crate) async fn run(&mut self) -> Delivered {
+        let mut pieces = VecDeque::from([Piece { items: 0..self.changes.len(), failures: self.failures }]);
+        while let Some(piece) = pieces.pop_front() {
+            if piece.items.is_empty() {
+                continue;
+            }
+            let handled = match self.call(&piece).await {
+                Called::Verdict(Verdict::Done) => true,
+                Called::Verdict(Verdict::Each(outcomes)) => self.each(&piece, outcomes, &mut pieces).await,
+                Called::Failed(error) => self.failed(piece, error, &mut pieces).await,
+                Called::GivenUp => false,
+            };
+            if !handled {
+                return Delivered::GivenUp;
+            }
+        }
+        Delivered::All
+    }
+
+    /// Calls the delegate, in a task of its own: it may panic, and it may never return.
+    async fn call(&mut self, piece: &Piece) -> Called {
+        let shared = self.shared;
+        if !self.keeper.fence.holds(shared.runtime.monotonic()) {
+            return Called::GivenUp;
+        }
+        let whole = piece.items.len() == self.changes.len();
+        let changes: Arc<[Change]> =
+            if whole { Arc::clone(&self.changes) } else { self.changes[piece.items.clone()].into() };
+        let (cancel, cancelled) = watch::channel(false);
+        let context = self.context(&changes, piece.failures + 1, cancelled);
+        let delegate = Arc::clone(&shared.delegate);
+        let (reply, mut answer) = tokio::sync::oneshot::channel();
+        let task = async move {
+            drop(reply.send(delegate.call(changes, context).await));
+        };
+        let name = format!("delegate[{}/{}]", shared.name, self.lease);
+        let handle = AbortOnDrop(shared.runtime.spawn(&name, Box::pin(task)));
+        let limit = shared.options.delegate_timeout;
+        let timeout = shared.runtime.sleep(limit.unwrap_or(Duration::from_secs(u64::from(u32::MAX))));
+        tokio::pin!(timeout);
+        let mut fence = self.keeper.fence.clone();
+        let mut hurry = self.hurry.clone();
+        let mut warned = false;
+        loop {
+            tokio::select! {
+                biased;
+                verdict = &mut answer => return match verdict {
+                    Ok(Ok(verdict)) => Called::Verdict(verdict),
+                    Ok(Err(error)) => Called::Failed(error),
+                    Err(_) => Called::Failed(DelegateError::new(panic_message(handle).await)),
+                },
+                () = &mut timeout => {
+                    let limit = limit.unwrap_or_default();
+                    return Called::Failed(DelegateError::new(format!("the delegate did not return within {limit:?}")));
+                }
+                () = told(&mut hurry) => return Called::GivenUp,
+                () = fence.until(|status| status.lost.is_some()), if !warned => {
+                    // The call may finish, but what it does will be done again by the new owner.
+                    warned = true;
+                    cancel.send_replace(true);
+                }
+            }
+        }
+    }
+
+    fn context(&self, changes: &[Change], attempt: u32, cancelled: watch::Receiver<bool>) -> Context {
+        let lsn = |change: Option<&Change>| change.map(|change| change.lsn).unwrap_or_default();
+        Context {
+            inner: Arc::new(Inner {
+                lease: self.lease.clone(),
+                range: self.range.clone(),
+                instance: Arc::clone(&self.shared.instance),
+                attempt,
+                first_lsn: lsn(changes.first()),
+                last_lsn: lsn(changes.last()),
+                request_charge: self.request_charge,
+                cancelled,
+                keeper: self.keeper.clone(),
+                progress: self.progress.clone(),
+            }),
+        }
+    }
+
+    /// One outcome for each item.
+    async fn each(&mut self, piece: &Piece, outcomes: Vec<Outcome>, pieces: &mut VecDeque<Piece>) -> bool {
+        let mut again = Vec::new();
+        let mut pause = Duration::ZERO;
+        let missing = std::iter::repeat(Outcome::Retry { after: Duration::ZERO });
+        for (item, outcome) in piece.items.clone().zip(outcomes.into_iter().chain(missing)) {
+            match outcome {
+                Outcome::Done | Outcome::Skip => {}
+                Outcome::DeadLetter { reason } => {
+                    if self.shared.options.dead_letter.is_none() {
+                        let error = DelegateError::new(format!("no dead-letter container is set: {reason}"));
+                        return self.failed(Piece { items: item..item + 1, failures: piece.failures }, error, pieces).await;
+                    }
+                    if !self.bury(item, piece.failures + 1, vec![reason]).await {
+                        return false;
+                    }
+                }
+                Outcome::Retry { after } => {
+                    pause = pause.max(after);
+                    again.push(Piece { items: item..item + 1, failures: piece.failures + 1 });
+                }
+            }
+        }
+        if again.is_empty() {
+            return true;
+        }
+        let least = self.shared.options.retry.after(piece.failures + 1, self.shared.runtime.random());
+        let goes_on = self.pause(pause.max(least)).await;
+        for piece in again.into_iter().rev() {
+            pieces.push_front(piece);
+        }
+        goes_on
+    }
+
+    /// The delegate failed: try again, cut the batch, or bury the item to blame.
+    async fn failed(&mut self, piece: Piece, error: DelegateError, pieces: &mut VecDeque<Piece>) -> bool {
+        let Piece { items, failures } = piece;
+        let failures = failures + 1;
+        let blamed = error.item().map(|item| items.start + item).filter(|item| items.contains(item));
+        let limit = self.shared.options.dead_letter.as_ref().map(|letters| letters.attempts);
+        let enough = limit.is_some_and(|limit| failures >= limit || error.is_hopeless());
+        let chain: Vec<String> = error.chain().map(str::to_owned).collect();
+        self.report(failures, error).await;
+        let rest = blamed.map_or(items.clone(), |blamed| blamed..items.end);
+        match (enough, rest.len(), blamed) {
+            (true, 1, _) | (true, _, Some(_)) => {
+                pieces.push_front(Piece { items: rest.start + 1..rest.end, failures: 0 });
+                return self.bury(rest.start, failures, chain).await;
+            }
+            (true, length, None) => {
+                // Each half gets one more try before it is cut again.
+                let (middle, failures) = (rest.start + length / 2, limit.unwrap_or(1) - 1);
+                pieces.push_front(Piece { items: middle..rest.end, failures });
+                pieces.push_front(Piece { items: rest.start..middle, failures });
+                return true;
+            }
+            (false, ..) => pieces.push_front(Piece { items: rest, failures }),
+        }
+        let continuation = self.before.clone();
+        self.keeper.attempts(Attempts { continuation, count: failures }).await;
+        self.pause(self.shared.options.retry.after(failures, self.shared.runtime.random())).await
+    }
+
+    async fn report(&self, failures: u32, error: DelegateError) {
+        let (lease, reason) = (self.lease.clone(), format!("{error:?}"));
+        let limit = self.shared.options.dead_letter.as_ref().map(|letters| letters.attempts);
+        let of = limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+        self.keeper.state(Some(format!("retry {failures}{of}: {reason}"))).await;
+        self.shared.notifier.notify(Notification::Error(Some(lease.clone()), Failure::Delegate(Arc::new(error))));
+        if failures >= STALLED_AFTER && (failures / STALLED_AFTER).is_power_of_two() && failures % STALLED_AFTER == 0 {
+            self.shared.notifier.notify(Notification::Stalled { lease, attempts: failures, reason });
+        }
+    }
+
+    /// Buries the only item of the delivery: processes have died of it.
+    pub(crate) async fn bury_suspect(&mut self, deaths: u32) -> Delivered {
+        let reason = format!("the process died {deaths} times while this item was delivered");
+        if self.bury(0, deaths, vec![reason]).await { Delivered::All } else { Delivered::GivenUp }
+    }
+
+    /// Puts an item into the dead-letter container. Tries until it is there: it must not be passed over.
+    async fn bury(&mut self, item: usize, attempts: u32, errors: Vec<String>) -> bool {
+        let shared = self.shared;
+        let change = self.changes.get(item).cloned();
+        let (Some(letters), Some(change)) = (&shared.options.dead_letter, change) else { return false };
+        let reason = errors.join(": ");
+        let death = Death {
+            processor: &shared.name,
+            lease: self.lease,
+            instance: &shared.instance,
+            attempts,
+            errors,
+            at: shared.runtime.wall(),
+        };
+        let document = DeadLetterDocument::new(&change, death);
+        let mut failures = 0;
+        while let Err(error) = document.store(&letters.container).await {
+            failures += 1;
+            let failure = Failure::DeadLetter(Arc::new(error));
+            shared.notifier.notify(Notification::Error(Some(self.lease.clone()), failure));
+            let pause = shared.options.store_retry.after(failures, shared.runtime.random());
+            if !self.pause(pause).await {
+                return false;
+            }
+        }
+        let (lease, item) = (self.lease.clone(), change.id.to_string());
+        shared.notifier.notify(Notification::DeadLettered { lease, item, reason });
+        true
+    }
+
+    /// Waits; false if there is no point in going on.
+    async fn pause(&mut self, duration: Duration) -> bool {
+        let sleep = self.shared.runtime.sleep(duration);
+        let mut fence = self.keeper.fence.clone();
+        let paused = tokio::select! {
+            biased;
+            () = told(&mut self.stopping) => false,
+            () = fence.until(|status| status.lost.is_some() || status.wanted_by.is_some()) => false,
+            () = sleep => true,
+        };
+        paused && self.keeper.fence.holds(self.shared.runtime.monotonic())
+    }
+}
+
+/// Ends when the order is given.
+pub(crate) async fn told(order: &mut watch::Receiver<bool>) {
+    // If nobody can give the order any more, the host is gone: that is the strongest order of all.
+    drop(order.wait_for(|given| *given).await);
+}
+
+/// Ends a task with its handle.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn panic_message(mut handle: AbortOnDrop) -> String {
+    let text = match (&mut handle.0).await {
+        Err(error) if error.is_panic() => {
+            let panic = error.into_panic();
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            text.or_else(|| panic.downcast_ref::<String>().cloned())
+        }
+        _ => None,
+    };
+    format!("the delegate panicked: {}", text.as_deref().unwrap_or("no message"))
+}

@@ -1,0 +1,549 @@
+//! A host: finds out which leases are its own, and keeps a worker for each.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use changefeed_core::{
+    Container, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+
+use crate::{
+    delegate::Delegate,
+    deliver::told,
+    lease::{
+        balance::{self, LeaseView, Move, View},
+        bootstrap::{Bootstrap, covered},
+        coverage,
+        document::{Anchor, Anchors},
+        keeper::{Keeper, KeeperHandle},
+        observation::Observations,
+        ownership::{Identity, Loss, OwnedLease},
+        prefix::LeaseToken,
+        store::{LeaseStore, Listing, StoredLease},
+    },
+    notification::{Failure, Notification, Notifier, Release},
+    options::Options,
+    runtime::Runtime,
+    succession::{self, Succeeded},
+    worker::{Exit, Orders, Worker, resume},
+};
+
+/// A lease that was free for this many cycles is anyone's, whosever share it would be.
+const STRANDED_CYCLES: u32 = 3;
+
+/// What everything on a host shares.
+pub(crate) struct Shared {
+    pub(crate) name: Arc<str>,
+    pub(crate) instance: Arc<str>,
+    pub(crate) identity: Identity,
+    pub(crate) monitored: Container,
+    pub(crate) store: Arc<LeaseStore>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) options: Options,
+    pub(crate) mode: Mode,
+    pub(crate) delegate: Arc<dyn Delegate>,
+    pub(crate) notifier: Notifier,
+    pub(crate) anchors: Anchors,
+}
+
+impl Shared {
+    pub(crate) fn bootstrap(&self) -> Bootstrap<'_> {
+        Bootstrap {
+            store: &self.store,
+            monitored: &self.monitored,
+            runtime: &self.runtime,
+            start: &self.options.start,
+            mode: self.mode,
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({} on {})", self.name, self.instance)
+    }
+}
+
+/// A worker, as the host knows it.
+struct Running {
+    keeper: KeeperHandle,
+    task: JoinHandle<()>,
+}
+
+/// What workers tell the host.
+enum Report {
+    /// The worker of this lease has ended.
+    Ended(LeaseToken),
+    /// A split made these leases ours.
+    Adopted(Vec<OwnedLease>),
+}
+
+/// The balancer of one host. Owns the list of workers.
+pub(crate) struct Host {
+    shared: Arc<Shared>,
+    running: BTreeMap<LeaseToken, Running>,
+    observations: Observations,
+    /// When we asked for leases of others, on our monotonic clock.
+    asked: BTreeMap<LeaseToken, Duration>,
+    /// Documents that cannot be read, and problems, that were reported already.
+    reported: BTreeMap<String, String>,
+    /// For how many cycles leases were seen without a living owner.
+    free_cycles: BTreeMap<LeaseToken, u32>,
+    first_cycle: bool,
+    orders: Orders,
+    reports: mpsc::UnboundedSender<Report>,
+    inbox: mpsc::UnboundedReceiver<Report>,
+}
+
+impl Host {
+    pub(crate) fn new(shared: Arc<Shared>, orders: Orders) -> Self {
+        let (reports, inbox) = mpsc::unbounded_channel();
+        Self {
+            shared,
+            running: BTreeMap::new(),
+            observations: Observations::default(),
+            asked: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            free_cycles: BTreeMap::new(),
+            first_cycle: true,
+            orders,
+            reports,
+            inbox,
+        }
+    }
+
+    /// Balances until told to stop, then waits for all workers.
+    pub(crate) async fn run(mut self) {
+        let mut failures = 0;
+        while !*self.orders.stopping.borrow() {
+            let begun = self.shared.runtime.monotonic();
+            match self.cycle().await {
+                Ok(()) => failures = 0,
+                Err(error) => {
+                    failures += 1;
+                    self.report(None, Failure::Balancer(Arc::new(error)));
+                }
+            }
+            let took = self.shared.runtime.monotonic().saturating_sub(begun);
+            let interval = self.shared.options.timing.acquire;
+            let pause = match failures {
+                0 => crate::backoff::jittered(interval, 256 + self.shared.runtime.random() % 512),
+                failures => self.shared.options.store_retry.after(failures, self.shared.runtime.random()).min(interval),
+            };
+            self.rest(pause, took).await;
+        }
+        while !self.running.is_empty() {
+            match self.inbox.recv().await {
+                Some(report) => self.take_report(report),
+                None => return,
+            }
+        }
+    }
+
+    /// Waits for the next cycle; takes reports of workers meanwhile. News in the lease container cut it short, but not
+    /// so that looking takes more than a tenth of the time.
+    async fn rest(&mut self, pause: Duration, took: Duration) {
+        let runtime = Arc::clone(&self.shared.runtime);
+        let least = (self.shared.options.timing.acquire / 10).max(took * 10).min(pause);
+        let mut until = runtime.sleep(pause);
+        let mut least_over = false;
+        let mut quiet = runtime.sleep(least);
+        let news = self.lease_news();
+        tokio::pin!(news);
+        let mut heard = false;
+        let mut stopping = self.orders.stopping.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = told(&mut stopping) => return,
+                report = self.inbox.recv() => if let Some(report) = report { self.take_report(report) },
+                () = &mut until => return,
+                () = &mut quiet, if !least_over => {
+                    least_over = true;
+                    if heard {
+                        return;
+                    }
+                }
+                () = &mut news, if !heard => {
+                    heard = true;
+                    if least_over {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends when something in the lease container may have changed. Stores that cannot tell never end it.
+    fn lease_news(&self) -> impl Future<Output = ()> + 'static {
+        let container = self.shared.store.container().clone();
+        async move {
+            let now = ReadChanges::new(FeedRange::full(), StartFrom::Now).max_items(1);
+            match container.read_changes(now).await {
+                Ok(page) => container.backend().changed(&FeedRange::full(), &page.continuation).await,
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    fn take_report(&mut self, report: Report) {
+        match report {
+            Report::Ended(token) => drop(self.running.remove(&token)),
+            Report::Adopted(leases) => {
+                for lease in leases {
+                    self.start(lease);
+                }
+            }
+        }
+    }
+
+    fn report(&self, lease: Option<LeaseToken>, failure: Failure) {
+        self.shared.notifier.notify(Notification::Error(lease, failure));
+    }
+
+    /// One look at all leases, and what follows from it.
+    async fn cycle(&mut self) -> Result<()> {
+        let listing = self.shared.store.list().await?;
+        let now = self.shared.runtime.monotonic();
+        self.observations.observe(&listing.leases, now);
+        self.report_broken(&listing);
+        self.poke(&listing);
+        self.audit(&listing).await?;
+        self.count_free(&listing, now);
+        let views: Vec<LeaseView> = listing.leases.iter().map(|lease| self.view(lease, now)).collect();
+        let view = View {
+            me: &self.shared.identity.instance,
+            leases: &views,
+            max_leases: self.shared.options.max_leases,
+            shuffle: self.shared.runtime.random(),
+        };
+        let by_token: BTreeMap<&LeaseToken, &StoredLease> =
+            listing.leases.iter().map(|lease| (&lease.document.token, lease)).collect();
+        for step in balance::plan(&view) {
+            if *self.orders.stopping.borrow() {
+                return Ok(());
+            }
+            let (Move::Take(token) | Move::Force(token) | Move::Ask(token) | Move::Withdraw(token)) = &step;
+            let Some(lease) = by_token.get(token) else { continue };
+            if let Err(error) = self.perform(&step, lease).await {
+                self.report(Some(token.clone()), Failure::Lease(Arc::new(error)));
+            }
+        }
+        self.first_cycle = false;
+        Ok(())
+    }
+
+    fn count_free(&mut self, listing: &Listing, now: Duration) {
+        let expiration = self.shared.options.timing.expiration;
+        let free = listing.leases.iter().filter(|lease| {
+            lease.document.owner.is_none() || self.observations.is_silent(&lease.document.token, expiration, now)
+        });
+        let count = |token: &LeaseToken| self.free_cycles.get(token).copied().unwrap_or(0) + 1;
+        self.free_cycles = free.map(|lease| (lease.document.token.clone(), count(&lease.document.token))).collect();
+    }
+
+    fn view(&self, lease: &StoredLease, now: Duration) -> LeaseView {
+        let document = &lease.document;
+        let timing = &self.shared.options.timing;
+        let token = document.token.clone();
+        let silent = self.observations.is_silent(&token, timing.expiration, now);
+        let running = self.running.contains_key(&token);
+        // A lease in our name that another session holds: our own past, to be taken back when we start, or a twin.
+        let foreign = document.session().is_some_and(|session| session != self.shared.identity.session);
+        let twin = document.owner.as_deref() == Some(&self.shared.identity.instance) && foreign && !self.first_cycle;
+        LeaseView {
+            owner: document.owner.clone().map(|owner| if twin && !silent { format!("{owner} (twin)") } else { owner }),
+            expired: silent,
+            hand_over_to: document.hand_over().map(|asked| asked.to),
+            available: !document.is_paused() && !document.is_gone(),
+            mine_running: running,
+            stranded: self.free_cycles.get(&token).is_some_and(|cycles| *cycles >= STRANDED_CYCLES),
+            asked_overdue: self.asked.get(&token).is_some_and(|at| now.saturating_sub(*at) >= timing.hand_over()),
+            token,
+        }
+    }
+
+    async fn perform(&mut self, step: &Move, seen: &StoredLease) -> Result<()> {
+        match step {
+            Move::Take(token) | Move::Force(token) => {
+                self.asked.remove(token);
+                if self.running.contains_key(token) {
+                    return Ok(());
+                }
+                let Shared { store, runtime, identity, .. } = &*self.shared;
+                if let Some(lease) = OwnedLease::take(store, runtime, identity, seen).await? {
+                    self.start(lease);
+                }
+                Ok(())
+            }
+            Move::Ask(token) => {
+                let mut document = seen.document.clone();
+                document.set_hand_over(Some(&self.shared.identity.instance));
+                if self.write_request(&document, seen).await? {
+                    self.asked.insert(token.clone(), self.shared.runtime.monotonic());
+                }
+                Ok(())
+            }
+            Move::Withdraw(token) => {
+                self.asked.remove(token);
+                let mut document = seen.document.clone();
+                document.set_hand_over(None);
+                self.write_request(&document, seen).await.map(drop)
+            }
+        }
+    }
+
+    /// Writes a request into a lease of another host. That it has changed meanwhile is no error: there is a next cycle.
+    async fn write_request(
+        &self,
+        document: &crate::lease::document::LeaseDocument,
+        seen: &StoredLease,
+    ) -> Result<bool> {
+        match self.shared.store.replace(document, &seen.etag).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.effect() == Effect::Unknown => Ok(true),
+            Err(error) => match error.kind() {
+                ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound => Ok(false),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Lets our workers know what others have written into their leases.
+    fn poke(&mut self, listing: &Listing) {
+        for lease in &listing.leases {
+            let document = &lease.document;
+            let disturbed = document.hand_over().is_some()
+                || document.is_paused()
+                || document.session() != Some(&self.shared.identity.session);
+            if let Some(running) = self.running.get(&document.token)
+                && disturbed
+            {
+                running.keeper.refresh();
+            }
+        }
+        let wanted: Vec<LeaseToken> = self.asked.keys().cloned().collect();
+        for token in wanted {
+            let still = listing.leases.iter().find(|lease| lease.document.token == token).is_some_and(|lease| {
+                lease.document.hand_over().is_some_and(|asked| asked.to == self.shared.identity.instance)
+            });
+            if !still {
+                self.asked.remove(&token);
+            }
+        }
+    }
+
+    fn report_broken(&mut self, listing: &Listing) {
+        for (id, error) in &listing.broken {
+            let text = error.to_string();
+            if self.reported.insert(id.clone(), text.clone()).as_ref() != Some(&text) {
+                let error = Error::new(ErrorKind::Corrupt, format!("lease document {id} cannot be read: {text}"));
+                self.report(None, Failure::Balancer(Arc::new(error)));
+            }
+        }
+    }
+
+    /// Leases must cover the key space without overlap: creates what is missing, deletes what is left over.
+    async fn audit(&mut self, listing: &Listing) -> Result<()> {
+        if !listing.broken.is_empty() {
+            // The range of a document that cannot be read is unknown: a new lease might work beside its owner.
+            return Ok(());
+        }
+        let known = covered(listing, &[]);
+        if known.len() == listing.leases.len() {
+            let audit = coverage::audit(&known);
+            for token in &audit.covered_by_others {
+                self.bury(listing, token).await?;
+            }
+            if audit.holes.is_empty() {
+                self.report_overlaps(&audit.overlaps, &audit.covered_by_others);
+                return Ok(());
+            }
+        }
+        let live = self.shared.monitored.feed_ranges().await?;
+        self.repair(listing, &live).await
+    }
+
+    /// Deletes the tombstone of a range whose successors all have leases.
+    async fn bury(&self, listing: &Listing, token: &LeaseToken) -> Result<()> {
+        let lease = listing.leases.iter().find(|lease| lease.document.token == *token);
+        match lease.filter(|lease| lease.document.is_gone()) {
+            None => Ok(()),
+            Some(lease) => match self.shared.store.delete(lease).await {
+                Err(error) if error.kind() == ErrorKind::PreconditionFailed => Ok(()),
+                Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(()),
+                // Still not allowed: the tombstone does no harm.
+                Err(error) if error.kind() == ErrorKind::Forbidden => Ok(()),
+                other => other,
+            },
+        }
+    }
+
+    fn report_overlaps(&mut self, overlaps: &[(LeaseToken, LeaseToken)], parents: &[LeaseToken]) {
+        for (a, b) in overlaps.iter().filter(|(a, b)| !parents.contains(a) && !parents.contains(b)) {
+            let key = format!("overlap {a} {b}");
+            if self.reported.insert(key, String::new()).is_none() {
+                let message = format!("leases {a} and {b} overlap: changes in both are processed twice; delete one");
+                self.report(Some(a.clone()), Failure::Balancer(Arc::new(Error::new(ErrorKind::Corrupt, message))));
+            }
+        }
+    }
+
+    async fn repair(&mut self, listing: &Listing, live: &[PhysicalRange]) -> Result<()> {
+        let missing = coverage::missing(live, &covered(listing, live));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        for child in &missing {
+            // A worker whose document was deleted still has the range: its loss comes first.
+            if let Some(running) = self.running.get(&child.token) {
+                running.keeper.refresh();
+                continue;
+            }
+            self.shared.bootstrap().create(child, &self.shared.anchors).await?;
+        }
+        let tokens: Vec<_> = missing.into_iter().map(|child| child.token).collect();
+        self.shared.notifier.notify(Notification::Repaired(tokens));
+        Ok(())
+    }
+
+    /// Starts the worker of a lease that is ours.
+    fn start(&mut self, lease: OwnedLease) {
+        let token = lease.document().token.clone();
+        let shared = Arc::clone(&self.shared);
+        let (errors, mut error_inbox) = mpsc::unbounded_channel::<Error>();
+        let document = lease.document().clone();
+        let (keeper, handle) = Keeper::new(lease, Arc::clone(&shared.runtime), shared.options.timing, errors);
+        let (name, processor) = (token.clone(), Arc::clone(&shared.name));
+        let keeping = async move {
+            keeper.run().await;
+        };
+        let notifier = shared.notifier.clone();
+        let listening = async move {
+            while let Some(error) = error_inbox.recv().await {
+                notifier.notify(Notification::Error(Some(name.clone()), Failure::Lease(Arc::new(error))));
+            }
+        };
+        drop(shared.runtime.spawn(&format!("keeper[{processor}/{token}]"), Box::pin(keeping)));
+        drop(shared.runtime.spawn(&format!("keeper errors[{processor}/{token}]"), Box::pin(listening)));
+        let (orders, reports, keeper) = (self.orders.clone(), self.reports.clone(), handle.clone());
+        let task = work(shared, document, handle, orders, reports);
+        let task = self.shared.runtime.spawn(&format!("worker[{processor}/{token}]"), Box::pin(task));
+        self.running.insert(token, Running { keeper, task });
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for running in self.running.values() {
+            running.task.abort();
+        }
+    }
+}
+
+/// Works on one lease until it ends.
+async fn work(
+    shared: Arc<Shared>,
+    document: crate::lease::document::LeaseDocument,
+    keeper: KeeperHandle,
+    orders: Orders,
+    reports: mpsc::UnboundedSender<Report>,
+) {
+    let token = document.token.clone();
+    shared.notifier.notify(Notification::LeaseAcquired(token.clone()));
+    let Some((range, start)) = begin(&shared, &document).await else {
+        keeper.end(crate::lease::keeper::Ending::Release(None)).await;
+        shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Stopped));
+        drop(reports.send(Report::Ended(token)));
+        return;
+    };
+    let mut worker = Worker {
+        shared: Arc::clone(&shared),
+        token: token.clone(),
+        version: document.version,
+        range: range.clone(),
+        keeper,
+        orders,
+        position: start,
+        stored: document.continuation.clone(),
+        failures: document.attempts().count,
+        suspect: document.suspect().map(str::to_owned),
+        batch: 0,
+        caught_up: false,
+        careful_items: 0,
+    };
+    loop {
+        match worker.run().await {
+            Exit::Released(release) => {
+                report_twin(&shared, &token, &release);
+                shared.notifier.notify(Notification::LeaseReleased(token.clone(), release));
+                break;
+            }
+            Exit::RangeGone => match succession::succeed(&shared, &token, &range, &worker.keeper).await {
+                Succeeded::Replaced(ours) => {
+                    drop(reports.send(Report::Adopted(ours)));
+                    break;
+                }
+                Succeeded::Lost(loss) => {
+                    shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Lost(loss)));
+                    break;
+                }
+                Succeeded::Keep => {
+                    let Ok(document) = worker.keeper.document().await else { continue };
+                    worker.rewind(document.continuation.as_deref());
+                    shared.runtime.sleep(shared.options.store_retry.first).await;
+                }
+            },
+        }
+    }
+    drop(reports.send(Report::Ended(token)));
+}
+
+/// A lease that was taken by our own name is the sign of a second process with that name.
+fn report_twin(shared: &Shared, token: &LeaseToken, release: &Release) {
+    if let Release::Lost(Loss::Taken { by: Some(by) }) = release
+        && *by == shared.identity.instance
+    {
+        let message = format!("another host uses the instance name {by}: give each host its own");
+        let failure = Failure::Lease(Arc::new(Error::new(ErrorKind::InvalidArgument, message)));
+        shared.notifier.notify(Notification::Error(Some(token.clone()), failure));
+    }
+}
+
+/// The range of a lease, and where its feed begins: at its checkpoint, else where the processor's leases were made.
+async fn begin(
+    shared: &Shared,
+    document: &crate::lease::document::LeaseDocument,
+) -> Option<(FeedRange, StartFrom)> {
+    let range = match document.range() {
+        Some(range) => range,
+        None => {
+            let live = shared.monitored.feed_ranges().await.ok()?;
+            live.into_iter().find(|range| range.id.as_str() == document.token.as_str())?.range
+        }
+    };
+    let start = match &document.continuation {
+        Some(token) => resume(token),
+        None => match shared.anchors.of(&range).into_iter().next() {
+            Some(Anchor::Beginning) => StartFrom::Beginning,
+            Some(Anchor::Time(time)) => StartFrom::Time(time),
+            Some(Anchor::Continuation(token)) => resume(&token),
+            None => shared.options.start.clone(),
+        },
+    };
+    Some((range, start))
+}
+
+/// Makes a session id that no other process has.
+pub(crate) fn new_session(runtime: &dyn Runtime) -> String {
+    format!("{:016x}", runtime.random())
+}
+
+/// Ends workers when the time for going in good order is over.
+pub(crate) struct Stopper {
+    pub(crate) stopping: watch::Sender<bool>,
+    pub(crate) hurry: watch::Sender<bool>,
+}

@@ -1,0 +1,203 @@
+//! The first start of a processor: one lease per range, each with its start position, made once, whoever crashes.
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed_core::{
+    Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, ReadChanges, Result, StartFrom,
+};
+
+use super::{
+    coverage::{self, Child, Covered},
+    document::{Anchor, Anchors, InfoDocument, LeaseDocument, LockDocument},
+    store::{LeaseStore, Listing},
+};
+use crate::{
+    backoff::Backoff,
+    runtime::Runtime,
+};
+
+/// A lock that nobody has touched for this long, as far as we saw, is free: its holder died. .NET uses the same span.
+const LOCK_LIFE: Duration = Duration::from_secs(30);
+
+/// Between two looks at a lock that another host holds.
+const LOCK_PAUSE: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(3) };
+
+/// What bootstrapping needs to know.
+#[derive(Debug)]
+pub struct Bootstrap<'a> {
+    /// Where the leases are.
+    pub store: &'a LeaseStore,
+    /// What is to be processed.
+    pub monitored: &'a Container,
+    /// Time and chance.
+    pub runtime: &'a Arc<dyn Runtime>,
+    /// Where a range begins that was never processed.
+    pub start: &'a StartFrom,
+    /// What the processor wants to see.
+    pub mode: Mode,
+}
+
+impl Bootstrap<'_> {
+    /// Makes sure that the processor's leases exist; returns where each range began.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the leases are of another mode or of Java's dialect, and those of the stores.
+    pub async fn run(&self) -> Result<Anchors> {
+        let mut waited = 0;
+        let mut seen: Option<(ETag, Duration)> = None;
+        loop {
+            if let Some(info) = self.read_info().await? {
+                self.check_mode(&self.store.list().await?)?;
+                return Ok(info.anchors());
+            }
+            if let Some(lock) = self.lock().await? {
+                let made = self.initialise().await;
+                // Another host may have taken the lock for dead and made everything as well: no harm done.
+                drop(self.store.delete_raw(&lock.0, lock.1.as_deref(), &lock.2).await);
+                return made;
+            }
+            self.free_stale_lock(&mut seen).await?;
+            waited += 1;
+            self.runtime.sleep(LOCK_PAUSE.after(waited, self.runtime.random())).await;
+        }
+    }
+
+    async fn read_info(&self) -> Result<Option<InfoDocument>> {
+        let id = self.store.prefix().info_id();
+        let field = self.store.partition_key_field(&id);
+        let Some(item) = self.store.read_raw(&id, field.as_deref()).await? else { return Ok(None) };
+        InfoDocument::parse(&item.body).map(Some).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, format!("{id} cannot be read: {error}; delete it to begin anew"))
+        })
+    }
+
+    /// Takes the lock; none if another host has it.
+    async fn lock(&self) -> Result<Option<(String, Option<String>, ETag)>> {
+        let id = self.store.prefix().lock_id();
+        let field = self.store.partition_key_field(&id);
+        let nonce = format!("{:016x}", self.runtime.random());
+        let document = LockDocument::new(&id, field.clone(), &nonce);
+        match self.store.create_raw(&id, field.as_deref(), document.to_json()).await {
+            Ok(etag) => Ok(etag.map(|etag| (id, field, etag))),
+            Err(error) if error.effect() == Effect::Unknown => {
+                let item = self.store.read_raw(&id, field.as_deref()).await?;
+                let own = item.filter(|item| LockDocument::parse(&item.body).is_ok_and(|lock| lock.nonce() == Some(&nonce)));
+                Ok(own.map(|item| (id, field, item.etag)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn free_stale_lock(&self, seen: &mut Option<(ETag, Duration)>) -> Result<()> {
+        let id = self.store.prefix().lock_id();
+        let field = self.store.partition_key_field(&id);
+        let Some(item) = self.store.read_raw(&id, field.as_deref()).await? else { return Ok(()) };
+        let now = self.runtime.monotonic();
+        match seen {
+            Some((etag, since)) if *etag == item.etag => {
+                if now.saturating_sub(*since) >= LOCK_LIFE {
+                    drop(self.store.delete_raw(&id, field.as_deref(), &item.etag).await);
+                    *seen = None;
+                }
+            }
+            _ => *seen = Some((item.etag, now)),
+        }
+        Ok(())
+    }
+
+    /// Creates the leases that are missing, then the document that says so.
+    async fn initialise(&self) -> Result<Anchors> {
+        let listing = self.store.list().await?;
+        self.check_mode(&listing)?;
+        let ranges = self.monitored.feed_ranges().await?;
+        let mut anchors = Vec::new();
+        for range in &ranges {
+            anchors.push((range.range.clone(), self.anchor(&range.range).await?));
+        }
+        let anchors = Anchors::new(anchors);
+        for child in coverage::missing(&ranges, &covered(&listing, &ranges)) {
+            self.create(&child, &anchors).await?;
+        }
+        let id = self.store.prefix().info_id();
+        let field = self.store.partition_key_field(&id);
+        let info = InfoDocument::new(&id, field.clone(), &anchors);
+        match self.store.create_raw(&id, field.as_deref(), info.to_json()).await {
+            Ok(Some(_)) => Ok(anchors),
+            Ok(None) => Ok(self.read_info().await?.map_or(anchors, |info| info.anchors())),
+            Err(error) if error.effect() == Effect::Unknown => match self.read_info().await? {
+                Some(info) => Ok(info.anchors()),
+                None => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where the feed of a range begins, in a form that does not depend on when it is read.
+    async fn anchor(&self, range: &FeedRange) -> Result<Anchor> {
+        match self.start {
+            StartFrom::Beginning => Ok(Anchor::Beginning),
+            StartFrom::Time(time) => Ok(Anchor::Time(*time)),
+            StartFrom::Continuation(continuation) => Ok(Anchor::Continuation(continuation.token().to_owned())),
+            StartFrom::Now => {
+                let request = ReadChanges::new(range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
+                let page = self.monitored.read_changes(request).await?;
+                Ok(Anchor::Continuation(page.continuation.token().to_owned()))
+            }
+        }
+    }
+
+    /// Creates a free lease that begins where its range began.
+    ///
+    /// # Errors
+    /// Those of the store. That it exists already is fine.
+    pub async fn create(&self, child: &Child, anchors: &Anchors) -> Result<()> {
+        let id = self.store.lease_id(&child.token);
+        let field = self.store.partition_key_field(&id);
+        let mut document = LeaseDocument::new(id, field, child.version, child.token.clone(), child.range.clone(), self.mode);
+        if let Some(Anchor::Continuation(token)) = anchors.of(&child.range).into_iter().next() {
+            document.continuation = Some(token);
+        }
+        match self.store.create(document).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.effect() == Effect::Unknown => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Refuses leases of another mode, and a container that a Java host uses under our name.
+    fn check_mode(&self, listing: &Listing) -> Result<()> {
+        if let Some((id, error)) = listing.broken.iter().find(|(_, error)| error.is_java()) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{id}: {error}; a processor cannot share leases with Java hosts: choose another name"),
+            ));
+        }
+        let other = listing.leases.iter().find(|lease| lease.document.mode.unwrap_or_default() != self.mode);
+        match other {
+            None => Ok(()),
+            Some(lease) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "lease {} was made for {:?} mode, this processor asks for {:?}: use another processor name",
+                    lease.document.token,
+                    lease.document.mode.unwrap_or_default(),
+                    self.mode
+                ),
+            )),
+        }
+    }
+}
+
+/// The leases of a listing, with their ranges. Old leases without a range get that of the physical range they name.
+pub fn covered(listing: &Listing, ranges: &[changefeed_core::PhysicalRange]) -> Vec<Covered> {
+    let of = |document: &LeaseDocument| {
+        let named = || ranges.iter().find(|range| range.id.as_str() == document.token.as_str()).map(|range| range.range.clone());
+        document.feed_range.clone().or_else(named)
+    };
+    let leases = listing.leases.iter().filter_map(|lease| {
+        let document = &lease.document;
+        let (token, gone) = (document.token.clone(), document.is_gone());
+        of(document).map(|range| Covered { token, range, gone })
+    });
+    leases.collect()
+}

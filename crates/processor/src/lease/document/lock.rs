@@ -1,0 +1,91 @@
+//! `.lock`: held by the one host that creates leases.
+
+use std::collections::BTreeMap;
+
+use changefeed_core::Timestamp;
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use super::{DocumentError, iso::iso, members::Members};
+
+const NONCE: &str = "cf.nonce";
+const OWNER: &str = "cf.owner";
+const TIMESTAMP: &str = "cf.timestamp";
+
+/// The .NET SDK's number. Containers without a time to live ignore it, so nobody may rely on it.
+const TTL_SECONDS: i64 = 30;
+
+/// The document that one host creates while it creates leases.
+///
+/// Whether the holder is alive is judged by watching: a lock whose etag and nonce stay the same for long is stale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockDocument {
+    id: String,
+    partition_key: Option<String>,
+    ttl: Option<i64>,
+    properties: BTreeMap<String, String>,
+    unknown: Members,
+}
+
+impl LockDocument {
+    /// A lock of ours. The nonce must be one that nobody else uses: after an unknown outcome it tells whose it is.
+    pub fn new(id: &str, partition_key: Option<String>, nonce: &str) -> Self {
+        let properties = BTreeMap::from([(NONCE.to_owned(), nonce.to_owned())]);
+        Self { id: id.to_owned(), partition_key, ttl: Some(TTL_SECONDS), properties, unknown: Members::default() }
+    }
+
+    /// Names the holder and the moment, for people who look at a lock that stays.
+    #[must_use]
+    pub fn held_by(mut self, owner: &str, since: Timestamp) -> Self {
+        self.properties.insert(OWNER.to_owned(), owner.to_owned());
+        self.properties.insert(TIMESTAMP.to_owned(), iso(since));
+        self
+    }
+
+    /// Reads a lock, of ours or of a .NET host.
+    ///
+    /// # Errors
+    /// If it is not an object with an id.
+    pub fn parse(body: &[u8]) -> Result<Self, DocumentError> {
+        let mut members = Members::parse(body)?;
+        Ok(Self {
+            id: members.take_id()?,
+            partition_key: members.take_text("partitionKey")?,
+            ttl: members.take("ttl", "a whole number")?,
+            properties: members.take_properties()?,
+            unknown: members,
+        })
+    }
+
+    /// The holder's nonce; none if a .NET host holds it.
+    pub fn nonce(&self) -> Option<&str> {
+        self.properties.get(NONCE).map(String::as_str)
+    }
+
+    /// The holder's instance name, if it is known.
+    pub fn owner(&self) -> Option<&str> {
+        self.properties.get(OWNER).map(String::as_str)
+    }
+
+    /// The document as it is stored.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("invariant: texts, numbers and JSON that was read always serialise")
+    }
+}
+
+impl Serialize for LockDocument {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", &self.id)?;
+        if let Some(key) = &self.partition_key {
+            map.serialize_entry("partitionKey", key)?;
+        }
+        if let Some(ttl) = self.ttl {
+            map.serialize_entry("ttl", &ttl)?;
+        }
+        if !self.properties.is_empty() {
+            map.serialize_entry("properties", &self.properties)?;
+        }
+        self.unknown.serialize_into(&mut map)?;
+        map.end()
+    }
+}

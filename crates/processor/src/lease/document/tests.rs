@@ -1,0 +1,383 @@
+//! Every kind and state of a document against its golden file, and what is refused.
+
+use changefeed_core::{ContainerIdentity, Error, ErrorKind, PartitionKeyDefinition};
+
+use super::{super::prefix::LeasePrefix, *};
+
+macro_rules! golden {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/lease/", $name, ".json")).trim_end()
+    };
+}
+
+/// 2026-01-02T03:04:05.678Z.
+const NOW: Timestamp = Timestamp::from_millis(1_767_323_045_678);
+
+fn prefix() -> LeasePrefix {
+    let monitored = ContainerIdentity {
+        account_host: "acct.documents.azure.com".into(),
+        database_name: "shop".into(),
+        container_name: "orders".into(),
+        database: "kEgGAA==".parse().unwrap(),
+        container: "kEgGAMy0JpU=".parse().unwrap(),
+        partition_key: PartitionKeyDefinition::id(),
+    };
+    LeasePrefix::new("orders", &monitored).unwrap()
+}
+
+fn range(text: &str) -> FeedRange {
+    text.parse().unwrap()
+}
+
+fn created() -> LeaseDocument {
+    let token: LeaseToken = "0".parse().unwrap();
+    let (id, first) = (prefix().lease_id(&token), range("-05C1DFFFFFFFFC"));
+    LeaseDocument::new(id, None, LeaseVersion::Range, token, first, Mode::LatestVersion)
+}
+
+fn owned() -> LeaseDocument {
+    let mut lease = created();
+    lease.owner = Some("host-1".into());
+    lease.set_epoch(1);
+    lease.set_session(Some("9f86d081884c7d65"));
+    lease.touch(NOW);
+    lease
+}
+
+fn checkpointed() -> LeaseDocument {
+    LeaseDocument { continuation: Some("\"7052\"".into()), ..owned() }
+}
+
+fn text(json: Vec<u8>) -> String {
+    String::from_utf8(json).unwrap()
+}
+
+fn parsed(body: &str) -> LeaseDocument {
+    LeaseDocument::parse(body.as_bytes()).unwrap()
+}
+
+fn refusal(body: &str) -> DocumentError {
+    LeaseDocument::parse(body.as_bytes()).unwrap_err()
+}
+
+/// A lease with one member replaced or added.
+fn with(name: &str, value: &str) -> String {
+    let mut lease: serde_json::Map<_, _> = serde_json::from_str(golden!("created")).unwrap();
+    lease.insert(name.into(), serde_json::from_str(value).unwrap());
+    serde_json::to_string(&lease).unwrap()
+}
+
+#[test]
+fn every_kind_of_lease_is_written_as_its_golden_file_says() {
+    let hand_over = {
+        let mut lease = checkpointed();
+        lease.set_hand_over(Some("host-2"));
+        lease
+    };
+    let struggling = {
+        let mut lease = checkpointed();
+        lease.set_epoch(4);
+        lease.set_attempts(&Attempts { continuation: lease.continuation.clone(), count: 3 });
+        lease.set_suspect(Some("order-17 at 7053"));
+        lease.set_state(Some("retry 3 of 5:\nno route to host"));
+        lease.set_generation(2);
+        lease.set_paused(true);
+        lease
+    };
+    let tombstone = {
+        let mut lease = checkpointed();
+        lease.owner = None;
+        lease.set_epoch(2);
+        lease.set_session(None);
+        lease.set_gone(true);
+        lease
+    };
+    let second = range("05C1DFFFFFFFFC-FF");
+    let token = LeaseToken::from(&second);
+    let feed_range = checkpointed().child(prefix().lease_id(&token), LeaseVersion::FeedRange, token, second);
+    let partition_key = LeaseDocument { partition_key: Some(created().id), ..created() };
+    let all_versions = LeaseDocument { mode: Some(Mode::AllVersions), ..created() };
+    for (lease, golden) in [
+        (created(), golden!("created")),
+        (owned(), golden!("owned")),
+        (checkpointed(), golden!("checkpointed")),
+        (hand_over, golden!("hand-over")),
+        (struggling, golden!("struggling")),
+        (tombstone, golden!("tombstone")),
+        (feed_range, golden!("feed-range")),
+        (partition_key, golden!("partition-key")),
+        (all_versions, golden!("all-versions")),
+    ] {
+        assert_eq!(text(lease.to_json()), golden);
+        assert_eq!(parsed(golden), lease);
+    }
+}
+
+#[test]
+fn a_lease_that_was_read_is_written_back_byte_for_byte() {
+    for golden in [
+        golden!("created"),
+        golden!("owned"),
+        golden!("checkpointed"),
+        golden!("hand-over"),
+        golden!("struggling"),
+        golden!("tombstone"),
+        golden!("feed-range"),
+        golden!("partition-key"),
+        golden!("all-versions"),
+        golden!("sdk-v2-origin"),
+        golden!("unknown-members"),
+    ] {
+        assert_eq!(text(parsed(golden).to_json()), golden);
+        assert_eq!(parsed(golden).warnings(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_lock_and_the_marker_are_written_as_their_golden_files_say() {
+    let anchors = Anchors::new(vec![
+        (range("1F-FF"), Anchor::Continuation("\"7052\"".into())),
+        (range("-05C1DFFFFFFFFC"), Anchor::Beginning),
+        (range("05C1DFFFFFFFFC-1F"), Anchor::Time(NOW)),
+    ]);
+    let [info, lock] = [prefix().info_id(), prefix().lock_id()];
+    let none = Anchors::default();
+    for (info, golden) in [
+        (InfoDocument::new(&info, None, &anchors), golden!("info")),
+        (InfoDocument::new(&info, None, &none), golden!("info-net")),
+        (InfoDocument::new(&info, Some(info.clone()), &none), golden!("info-net-partition-key")),
+    ] {
+        assert_eq!(text(info.to_json()), golden);
+        assert_eq!(InfoDocument::parse(golden.as_bytes()).unwrap(), info);
+    }
+    let ours = LockDocument::new(&lock, None, "9f86d081884c7d65").held_by("host-1", NOW);
+    assert_eq!(text(ours.to_json()), golden!("lock"));
+    assert_eq!((ours.nonce(), ours.owner()), (Some("9f86d081884c7d65"), Some("host-1")));
+    for golden in [golden!("lock"), golden!("lock-net"), golden!("lock-net-partition-key")] {
+        assert_eq!(text(LockDocument::parse(golden.as_bytes()).unwrap().to_json()), golden);
+    }
+    assert_eq!(LockDocument::parse(golden!("lock-net").as_bytes()).unwrap().nonce(), None);
+    let stored = golden!("lock-net").replace('}', r#","_etag":"\"1\"","_ts":3}"#);
+    assert_eq!(text(LockDocument::parse(stored.as_bytes()).unwrap().to_json()), stored);
+}
+
+#[test]
+fn a_marker_gives_the_anchors_of_any_range_in_key_order() {
+    let anchors = InfoDocument::parse(golden!("info").as_bytes()).unwrap().anchors();
+    let (time, position) = (Anchor::Time(NOW), Anchor::Continuation("\"7052\"".into()));
+    assert_eq!(anchors.of(&range("-05")), [Anchor::Beginning]);
+    assert_eq!(anchors.of(&range("1F-20")), std::slice::from_ref(&position));
+    assert_eq!(anchors.of(&FeedRange::full()), [Anchor::Beginning, time.clone(), position.clone()]);
+    assert_eq!(anchors.pieces(&range("10-20")), [(range("10-1F"), time), (range("1F-20"), position)]);
+    let partial = Anchors::new(vec![(range("10-20"), Anchor::Beginning)]);
+    assert_eq!(partial.of(&range("20-30")), []);
+    assert_eq!(partial.pieces(&range("-FF")), [(range("10-20"), Anchor::Beginning)]);
+}
+
+#[test]
+fn neighbours_that_began_alike_share_an_entry() {
+    let split = |start: Anchor| Anchors::new(vec![(range("10-FF"), start.clone()), (range("-10"), start)]);
+    assert_eq!(split(Anchor::Beginning), Anchors::new(vec![(FeedRange::full(), Anchor::Beginning)]));
+    let apart = Anchors::new(vec![(range("-10"), Anchor::Beginning), (range("20-FF"), Anchor::Beginning)]);
+    assert_eq!(apart.pieces(&FeedRange::full()).len(), 2);
+}
+
+#[test]
+fn anchors_that_cannot_be_read_are_refused_rather_than_guessed() {
+    for anchors in ["", "[", "{}", r#"[{"range":"FF"}]"#, r#"[{"range":"FF-","start":"beginning"}]"#, "[{}]"] {
+        let body = serde_json::json!({"id": "x.info", "properties": {"cf.anchors": anchors}}).to_string();
+        let error = InfoDocument::parse(body.as_bytes()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "properties.cf.anchors is not a list of anchors: repair or delete the document",
+            "{anchors}"
+        );
+    }
+}
+
+#[test]
+fn old_documents_are_understood() {
+    let v2 = r#"{"id":"x..0","PartitionId":"0","Owner":"","ContinuationToken":"","_etag":"\"1\"","_ts":5}"#;
+    let lease = parsed(v2);
+    assert_eq!((lease.version, lease.token.as_str()), (LeaseVersion::Range, "0"));
+    assert_eq!((&lease.owner, &lease.continuation, lease.range(), lease.mode), (&None, &None, None, None));
+    assert_eq!(
+        text(lease.to_json()),
+        r#"{"id":"x..0","version":0,"_etag":"\"1\"","LeaseToken":"0","PartitionId":"0","Owner":null,"ContinuationToken":null,"properties":{},"timestamp":null,"_ts":5}"#
+    );
+    let before_2021 =
+        r#"{"id":"x..0","LeaseToken":"0","Owner":" ","properties":null,"FeedRange":null,"timestamp":null}"#;
+    assert_eq!((parsed(before_2021).owner, parsed(before_2021).feed_range), (None, None));
+    let flags = with("FeedRange", r#"{"Range":{"min":"","max":"ff","isMinInclusive":true,"isMaxInclusive":false}}"#);
+    assert_eq!(parsed(&flags).feed_range, Some(FeedRange::full()));
+    assert_eq!(parsed(&with("Mode", r#""full-fidelity feed""#)).mode, Some(Mode::AllVersions));
+}
+
+#[test]
+fn a_feed_range_lease_without_a_range_has_that_of_its_token() {
+    let body = r#"{"id":"x..-1F","version":1,"LeaseToken":"-1F","properties":{}}"#;
+    assert_eq!((parsed(body).feed_range.clone(), parsed(body).range()), (None, Some(range("-1F"))));
+    let error = refusal(r#"{"id":"x..7","version":1,"LeaseToken":"7","properties":{}}"#);
+    assert_eq!(error.to_string(), "FeedRange is missing, and LeaseToken is not min-max: repair or delete the document");
+}
+
+#[test]
+fn leases_of_java_hosts_are_refused() {
+    for (body, dialect) in [
+        (golden!("java-ranges"), JavaDialect::PhysicalRanges),
+        (golden!("java-feed-ranges"), JavaDialect::FeedRanges),
+        // A .NET lease after a Java host has written it.
+        (r#"{"id":"x..0","_etag":null,"LeaseToken":"0","Owner":"h","version":1}"#, JavaDialect::FeedRanges),
+    ] {
+        let error = refusal(body);
+        assert_eq!(error, DocumentError::JavaDialect(dialect));
+        assert!(error.is_java() && error.to_string().ends_with("give this processor a name of its own"));
+        assert_eq!(Error::from(error).kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+#[test]
+fn a_version_that_net_would_misread_is_refused() {
+    for number in [2, -1, i64::MAX] {
+        let error = refusal(&with("version", &number.to_string()));
+        assert_eq!(error, DocumentError::UnknownVersion(number));
+        assert_eq!(Error::from(error).kind(), ErrorKind::UnknownFormat);
+    }
+    assert_eq!(parsed(&with("version", "null")).version, LeaseVersion::Range);
+}
+
+#[test]
+fn a_bad_member_is_named() {
+    for (name, value) in [
+        ("id", "7"),
+        ("id", "null"),
+        ("partitionKey", "[]"),
+        ("version", "\"0\""),
+        ("version", "0.5"),
+        ("_etag", "1"),
+        ("LeaseToken", "0"),
+        ("LeaseToken", "null"),
+        ("LeaseToken", "\"\""),
+        ("LeaseToken", "\"a/b\""),
+        ("PartitionId", "0"),
+        ("FeedRange", r#"{"PKRangeId":"0"}"#),
+        ("FeedRange", r#"{"Range":{"min":"20","max":"10"}}"#),
+        ("Owner", "{}"),
+        ("ContinuationToken", "7052"),
+        ("properties", "[]"),
+        ("timestamp", "0"),
+        ("_ts", "\"0\""),
+        ("Mode", "\"Sometimes\""),
+    ] {
+        let error = refusal(&with(name, value));
+        assert!(matches!(&error, DocumentError::BadField { field, .. } if field == name), "{name} {value}: {error}");
+        assert_eq!(Error::from(error).kind(), ErrorKind::Corrupt);
+    }
+    for value in ["1", "null", "{}", "true"] {
+        let error = refusal(&with("properties", &format!(r#"{{"a":"b","count":{value}}}"#)));
+        assert_eq!(error.to_string(), "properties.count is not a string: repair or delete the document");
+    }
+    assert_eq!(refusal(r#"{"id":"a","id":"b"}"#), DocumentError::bad_field("id", "appears twice"));
+}
+
+#[test]
+fn a_body_that_is_no_object_is_refused_and_no_body_panics() {
+    for body in ["", "null", "[]", "7", "\"x\"", "{", "{\"id\":\"a\"} x"] {
+        assert!(matches!(refusal(body), DocumentError::NotJson { .. }), "{body}");
+    }
+    let whole = golden!("unknown-members");
+    for end in 0..whole.len() {
+        assert!(LeaseDocument::parse(&whole.as_bytes()[..end]).is_err());
+    }
+    for at in 0..whole.len() {
+        for byte in [b'"', b'{', b'}', b'0', 0, 0xFF] {
+            let mut body = whole.as_bytes().to_vec();
+            body[at] = byte;
+            if let Ok(lease) = LeaseDocument::parse(&body) {
+                assert_eq!(LeaseDocument::parse(&lease.to_json()).unwrap(), lease);
+            }
+        }
+    }
+}
+
+#[test]
+fn our_state_comes_back_and_leaves_no_trace_when_cleared() {
+    let lease = parsed(golden!("struggling"));
+    assert_eq!((lease.epoch(), lease.generation(), lease.session()), (4, 2, Some("9f86d081884c7d65")));
+    assert_eq!(lease.attempts(), Attempts { continuation: Some("\"7052\"".into()), count: 3 });
+    assert_eq!(lease.suspect(), Some("order-17 at 7053"));
+    assert_eq!(lease.state(), Some("retry 3 of 5: no route to host"));
+    assert!(lease.is_paused() && !lease.is_gone());
+    assert_eq!(parsed(golden!("hand-over")).hand_over(), Some(HandOver { to: "host-2".into() }));
+    assert!(parsed(golden!("tombstone")).is_gone());
+
+    let mut lease = lease;
+    lease.set_epoch(0);
+    lease.set_generation(0);
+    lease.set_session(None);
+    lease.set_attempts(&Attempts::default());
+    lease.set_suspect(Some(""));
+    lease.set_state(None);
+    lease.set_paused(false);
+    assert!(lease.properties.is_empty());
+}
+
+#[test]
+fn a_count_of_attempts_ends_with_its_checkpoint() {
+    let mut lease = checkpointed();
+    lease.set_attempts(&Attempts { continuation: lease.continuation.clone(), count: 3 });
+    lease.continuation = Some("\"7060\"".into());
+    assert_eq!(lease.attempts(), Attempts { continuation: Some("\"7060\"".into()), count: 0 });
+    lease.continuation = None;
+    lease.set_attempts(&Attempts { continuation: None, count: 2 });
+    assert_eq!((lease.attempts().count, lease.properties.get("cf.attempts").unwrap().as_str()), (2, "2"));
+    lease.continuation = Some("with a space".into());
+    lease.set_attempts(&Attempts { continuation: lease.continuation.clone(), count: 1 });
+    assert_eq!(lease.attempts().count, 1);
+}
+
+#[test]
+fn a_property_of_ours_that_cannot_be_read_counts_as_absent_and_is_reported() {
+    let mut lease = created();
+    for (key, value) in [
+        ("cf.attempts", "many"),
+        ("cf.epoch", "-1"),
+        ("cf.generation", "18446744073709551615"),
+        ("cf.gone", "yes"),
+        ("cf.hand-over", ""),
+        ("cf.later", "??"),
+        ("cf.paused", "1"),
+        ("tenant", ""),
+    ] {
+        lease.properties.insert(key.into(), value.into());
+    }
+    assert_eq!((lease.epoch(), lease.generation(), lease.attempts().count), (0, 0, 0));
+    assert_eq!((lease.hand_over(), lease.is_paused(), lease.is_gone()), (None, false, false));
+    let warnings = lease.warnings();
+    assert_eq!(warnings.len(), 6, "{warnings:?}");
+    assert_eq!(warnings[1], r#"property cf.epoch of lease 0 is "-1", not a number: ignored"#);
+}
+
+#[test]
+fn a_state_is_one_short_line() {
+    let mut lease = created();
+    lease.set_state(Some(&"é\r\n".repeat(400)));
+    let state = lease.state().unwrap();
+    assert!(state.chars().count() == 300 && !state.contains(char::is_control));
+}
+
+#[test]
+fn a_child_goes_on_at_the_checkpoint_and_inherits_no_ownership() {
+    let mut parent = parsed(golden!("struggling"));
+    parent.properties.insert("tenant".into(), "blue".into());
+    parent.partition_key = Some("a random guid".into());
+    parent.set_hand_over(Some("host-2"));
+    parent.mode = None;
+    let child = parent.child("x..3".into(), LeaseVersion::Range, "3".parse().unwrap(), range("-02"));
+    assert_eq!((child.id.as_str(), child.partition_key.as_deref()), ("x..3", Some("x..3")));
+    assert_eq!((&child.owner, &child.timestamp, child.mode), (&None, &None, Some(Mode::LatestVersion)));
+    assert_eq!((&child.continuation, child.attempts()), (&parent.continuation, parent.attempts()));
+    assert_eq!((child.generation(), child.is_paused(), child.suspect()), (2, true, parent.suspect()));
+    assert_eq!((child.epoch(), child.session(), child.hand_over(), child.state()), (0, None, None, None));
+    assert_eq!(child.properties.get("tenant").unwrap(), "blue");
+}

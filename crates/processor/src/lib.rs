@@ -1,0 +1,34 @@
+//! A change feed processor: every change of a container reaches your code, at least once, in order per partition key,
+//! spread over as many hosts as you start, resuming where it stopped, whatever crashes.
+
+mod backoff;
+mod context;
+mod dead_letter;
+mod delegate;
+mod deliver;
+mod host;
+pub mod lease;
+mod notification;
+pub mod mutant;
+mod options;
+mod processor;
+pub mod runtime;
+mod succession;
+mod worker;
+
+pub use changefeed_core as core;
+#[cfg(feature = "embedded")]
+pub use changefeed_embedded as embedded;
+
+pub use self::{
+    backoff::Backoff,
+    context::Context,
+    dead_letter::{DeadLetter, DeadLetterDocument},
+    delegate::{
+        AllVersions, At, Changes, DelegateError, Fits, Input, Latest, Outcome, RawChanges, Verdict, Version, Versions,
+    },
+    lease::{prefix::LeaseToken, timing::LeaseTiming},
+    notification::{Failure, Notification, Release},
+    options::Checkpoint,
+    processor::{Processor, ProcessorBuilder, Running},
+};

@@ -1,0 +1,153 @@
+//! What a host tells about itself: as callbacks and as a stream.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use changefeed_core::Error;
+use tokio::sync::broadcast;
+
+use crate::{
+    delegate::DelegateError,
+    lease::{ownership::Loss, prefix::LeaseToken},
+};
+
+/// How many notifications a slow listener may be behind before it misses some.
+const KEPT: usize = 1024;
+
+/// Something that happened on a host.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Notification {
+    /// A lease is ours; its first batch comes next.
+    LeaseAcquired(LeaseToken),
+    /// A lease is no longer ours, and no delegate call for it is running.
+    LeaseReleased(LeaseToken, Release),
+    /// Something failed; work goes on by itself where it can.
+    Error(Option<LeaseToken>, Failure),
+    /// A range was split or merged: its lease was replaced by these.
+    Split {
+        /// The lease that ended.
+        parent: LeaseToken,
+        /// Those that took its place.
+        children: Vec<LeaseToken>,
+    },
+    /// A lease was handed to another host that asked for it.
+    HandedOver {
+        /// The lease.
+        lease: LeaseToken,
+        /// Its new owner.
+        to: String,
+    },
+    /// An item was put into the dead-letter container.
+    DeadLettered {
+        /// The lease.
+        lease: LeaseToken,
+        /// The item's id.
+        item: String,
+        /// Why.
+        reason: String,
+    },
+    /// A batch keeps failing: nothing behind it moves.
+    Stalled {
+        /// The lease.
+        lease: LeaseToken,
+        /// How often it has failed.
+        attempts: u32,
+        /// The last failure.
+        reason: String,
+    },
+    /// A lease has delivered everything there is.
+    CaughtUp(LeaseToken),
+    /// Leases did not cover the key space; these were created.
+    Repaired(Vec<LeaseToken>),
+    /// A slow batch: its delegate has been running for this long.
+    Slow {
+        /// The lease.
+        lease: LeaseToken,
+        /// For how long.
+        running: Duration,
+    },
+}
+
+/// How a lease came out of our hands.
+#[derive(Clone, Debug)]
+pub enum Release {
+    /// In good order.
+    Stopped,
+    /// To a host that asked.
+    HandedOver(String),
+    /// Its range is gone.
+    RangeGone,
+    /// It was lost.
+    Lost(Loss),
+}
+
+/// What failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The user's delegate.
+    Delegate(Arc<DelegateError>),
+    /// Reading the feed.
+    Feed(Arc<Error>),
+    /// Writing a lease.
+    Lease(Arc<Error>),
+    /// Writing a dead letter.
+    DeadLetter(Arc<Error>),
+    /// Looking at who owns what.
+    Balancer(Arc<Error>),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Delegate(error) => write!(f, "delegate: {error:?}"),
+            Self::Feed(error) => write!(f, "read the feed: {error:?}"),
+            Self::Lease(error) => write!(f, "write the lease: {error:?}"),
+            Self::DeadLetter(error) => write!(f, "write a dead letter: {error:?}"),
+            Self::Balancer(error) => write!(f, "balance leases: {error:?}"),
+        }
+    }
+}
+
+type Callback = Arc<dyn Fn(&Notification) + Send + Sync>;
+
+/// Spreads notifications. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Notifier {
+    callbacks: Arc<[Callback]>,
+    stream: broadcast::Sender<Notification>,
+}
+
+impl Notifier {
+    pub(crate) fn new(callbacks: Vec<Callback>) -> Self {
+        Self { callbacks: callbacks.into(), stream: broadcast::Sender::new(KEPT) }
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Notification> {
+        self.stream.subscribe()
+    }
+
+    pub(crate) fn notify(&self, notification: Notification) {
+        match &notification {
+            Notification::Error(lease, failure) => {
+                tracing::warn!(lease = lease.as_ref().map(LeaseToken::as_str), %failure, "something failed");
+            }
+            other => tracing::info!(event = ?other, "host event"),
+        }
+        for callback in self.callbacks.iter() {
+            // A callback that panics is the user's bug; it must not take the host down.
+            let call = std::panic::AssertUnwindSafe(|| callback(&notification));
+            if std::panic::catch_unwind(call).is_err() {
+                tracing::error!("a notification callback panicked");
+            }
+        }
+        // Nobody listening is fine.
+        drop(self.stream.send(notification));
+    }
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Notifier({} callbacks)", self.callbacks.len())
+    }
+}

@@ -1,0 +1,80 @@
+//! The options of a processor.
+
+use std::time::Duration;
+
+use changefeed_core::{Error, ErrorKind, Mode, Result, StartFrom};
+
+use crate::{backoff::Backoff, dead_letter::DeadLetter, lease::timing::LeaseTiming};
+
+/// When progress is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// After each batch that the delegate has handled.
+    #[default]
+    Automatic,
+    /// When the delegate calls [`Context::checkpoint`](crate::Context::checkpoint).
+    Manual,
+}
+
+/// All options that have defaults.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) start: StartFrom,
+    pub(crate) timing: LeaseTiming,
+    pub(crate) poll_interval: Duration,
+    pub(crate) max_items: usize,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) retry: Backoff,
+    pub(crate) store_retry: Backoff,
+    pub(crate) dead_letter: Option<DeadLetter>,
+    pub(crate) delegate_timeout: Option<Duration>,
+    pub(crate) read_timeout: Duration,
+    pub(crate) stop_deadline: Duration,
+    pub(crate) max_leases: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            start: StartFrom::Now,
+            timing: LeaseTiming::REMOTE,
+            poll_interval: Duration::from_secs(5),
+            max_items: 1000,
+            checkpoint: Checkpoint::Automatic,
+            retry: Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
+            store_retry: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) },
+            dead_letter: None,
+            delegate_timeout: None,
+            read_timeout: Duration::from_secs(65),
+            stop_deadline: Duration::from_secs(30),
+            max_leases: None,
+        }
+    }
+}
+
+impl Options {
+    /// Refuses nonsense.
+    pub(crate) fn check(&self, mode: Mode) -> Result<()> {
+        let refuse = |message: &str| Err(Error::new(ErrorKind::InvalidArgument, message));
+        self.timing.check()?;
+        if self.poll_interval.is_zero() {
+            return refuse("the poll interval must be longer than 0: it is how often an idle feed is asked");
+        }
+        if self.max_items == 0 {
+            return refuse("max_items must be at least 1");
+        }
+        if self.max_leases == Some(0) {
+            return refuse("max_leases must be at least 1: a host that may own nothing does nothing");
+        }
+        if self.delegate_timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return refuse("the delegate timeout must be longer than 0; leave it out for no limit");
+        }
+        if self.stop_deadline.is_zero() {
+            return refuse("the stop deadline must be longer than 0: give delegates a moment to finish");
+        }
+        if mode == Mode::AllVersions && matches!(self.start, StartFrom::Beginning | StartFrom::Time(_)) {
+            return refuse("an all-versions processor starts from now or from a continuation: remove start_from");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! What happens to a lease whose range was split or merged: its successors begin at its checkpoint, and it goes last.
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed_core::{Effect, ErrorKind, FeedRange, Result};
+
+use crate::{
+    host::Shared,
+    lease::{
+        bootstrap::covered,
+        coverage::{self, Child, Covered, Succession},
+        document::LeaseDocument,
+        keeper::{Ended, Ending, KeeperHandle},
+        ownership::{Loss, OwnedLease},
+        prefix::LeaseToken,
+    },
+    notification::{Failure, Notification, Release},
+};
+
+/// How it went.
+pub(crate) enum Succeeded {
+    /// The lease was replaced; these of its successors are ours.
+    Replaced(Vec<OwnedLease>),
+    /// The lease stays: its range lies within one physical range after all.
+    Keep,
+    /// The lease was lost on the way; whoever has it now does the rest.
+    Lost(Loss),
+}
+
+/// Replaces the lease of a gone range by leases of the ranges that live now. Can be repeated at any step, by anybody.
+pub(crate) async fn succeed(shared: &Shared, token: &LeaseToken, range: &FeedRange, keeper: &KeeperHandle) -> Succeeded {
+    let mut failures = 0;
+    loop {
+        match attempt(shared, token, range, keeper).await {
+            Ok(succeeded) => return succeeded,
+            Err(error) => {
+                failures += 1;
+                shared.notifier.notify(Notification::Error(Some(token.clone()), Failure::Feed(Arc::new(error))));
+                let pause = shared.options.store_retry.after(failures, shared.runtime.random());
+                if let Some(loss) = wait(shared, keeper, pause).await {
+                    keeper.end(Ending::Abandon).await;
+                    return Succeeded::Lost(loss);
+                }
+            }
+        }
+    }
+}
+
+async fn wait(shared: &Shared, keeper: &KeeperHandle, pause: Duration) -> Option<Loss> {
+    let mut fence = keeper.fence.clone();
+    let sleep = shared.runtime.sleep(pause);
+    tokio::select! {
+        biased;
+        () = fence.until(|status| status.lost.is_some()) => {}
+        () = sleep => {}
+    }
+    let expired = !keeper.fence.holds(shared.runtime.monotonic());
+    keeper.fence.status().lost.or(expired.then_some(Loss::Expired))
+}
+
+async fn attempt(shared: &Shared, token: &LeaseToken, range: &FeedRange, keeper: &KeeperHandle) -> Result<Succeeded> {
+    let live = shared.monitored.feed_ranges().await?;
+    let parent = match keeper.document().await {
+        Ok(document) => document,
+        Err(loss) => return Ok(Succeeded::Lost(loss)),
+    };
+    let listing = shared.store.list().await?;
+    let leases = covered(&listing, &live);
+    let own = Covered { token: token.clone(), range: range.clone(), gone: false };
+    let children = match coverage::successors(&own, &live, &leases) {
+        Succession::Keep => return Ok(Succeeded::Keep),
+        Succession::Replace(children) => children,
+    };
+    let mut ours = Vec::new();
+    for child in &children {
+        if !keeper.fence.holds(shared.runtime.monotonic()) {
+            return Ok(Succeeded::Lost(keeper.fence.status().lost.unwrap_or(Loss::Expired)));
+        }
+        ours.extend(create(shared, &parent, child).await?);
+    }
+    match keeper.end(Ending::Delete).await {
+        Ended::Done => {}
+        Ended::Lost(loss) => tracing::info!(lease = %token, %loss, "the lease of a gone range was lost"),
+        Ended::Tombstone(error) | Ended::Unreachable(error) => {
+            shared.notifier.notify(Notification::Error(Some(token.clone()), Failure::Lease(Arc::new(error))));
+        }
+    }
+    let names = children.into_iter().map(|child| child.token).collect();
+    shared.notifier.notify(Notification::Split { parent: token.clone(), children: names });
+    shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::RangeGone));
+    Ok(Succeeded::Replaced(ours))
+}
+
+/// Creates a successor in our own name, at the parent's checkpoint. None if it exists already.
+async fn create(shared: &Shared, parent: &LeaseDocument, child: &Child) -> Result<Option<OwnedLease>> {
+    let id = shared.store.lease_id(&child.token);
+    let mut document = parent.child(id.clone(), child.version, child.token.clone(), child.range.clone());
+    document.partition_key = shared.store.partition_key_field(&id);
+    document.owner = Some(shared.identity.instance.clone());
+    document.set_epoch(1);
+    document.set_session(Some(&shared.identity.session));
+    document.touch(shared.runtime.wall());
+    let begun = shared.runtime.monotonic();
+    let stored = match shared.store.create(document.clone()).await {
+        Ok(stored) => stored,
+        Err(error) if error.effect() == Effect::Unknown => {
+            let read = shared.store.read(&document).await?;
+            let session = shared.identity.session.as_str();
+            if read.is_none() {
+                return Err(error);
+            }
+            read.filter(|stored| stored.document.session() == Some(session) && stored.document.epoch() == 1)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => None,
+        Err(error) => return Err(error),
+    };
+    let adopt = |stored| OwnedLease::adopt(&shared.store, &shared.runtime, &shared.identity, stored, begun);
+    Ok(stored.map(adopt))
+}

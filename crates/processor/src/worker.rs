@@ -1,0 +1,353 @@
+//! The worker of one lease: reads pages, has them delivered, stores how far it got.
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed_core::{
+    Change, ChangePage, Continuation, Error, ErrorKind, FeedRange, ReadChanges, Result, StartFrom,
+};
+use tokio::sync::watch;
+
+use crate::{
+    deliver::{Delivered, Delivery, told},
+    host::Shared,
+    lease::{
+        document::LeaseVersion,
+        keeper::{Ended, Ending, KeeperHandle, Progress},
+        ownership::Loss,
+        prefix::LeaseToken,
+    },
+    notification::{Failure, Notification, Release},
+    options::Checkpoint,
+    runtime::BoxFuture,
+};
+
+/// What the host wants of its workers.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    /// Finish the page and give the lease up.
+    pub(crate) stopping: watch::Receiver<bool>,
+    /// Give everything up at once.
+    pub(crate) hurry: watch::Receiver<bool>,
+}
+
+/// Why a worker ended.
+#[derive(Debug)]
+pub(crate) enum Exit {
+    /// The lease was given up, or lost.
+    Released(Release),
+    /// The range was split or merged; the lease is still ours.
+    RangeGone,
+}
+
+/// The worker of one lease.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) token: LeaseToken,
+    pub(crate) version: LeaseVersion,
+    pub(crate) range: FeedRange,
+    pub(crate) keeper: KeeperHandle,
+    pub(crate) orders: Orders,
+    /// Where to read on.
+    pub(crate) position: StartFrom,
+    /// The checkpoint in the lease.
+    pub(crate) stored: Option<String>,
+    /// Failures that earlier owners have met right after the checkpoint.
+    pub(crate) failures: u32,
+    /// The item that an earlier owner was delivering alone when it died.
+    pub(crate) suspect: Option<String>,
+    /// Number of the last page.
+    pub(crate) batch: u64,
+    pub(crate) caught_up: bool,
+    /// Items that were delivered one by one.
+    pub(crate) careful_items: usize,
+}
+
+/// What to do next.
+enum Step {
+    Deliver(ChangePage),
+    Idle,
+    End(Exit),
+}
+
+type ReadAhead = BoxFuture<'static, Result<ChangePage>>;
+
+impl Worker {
+    /// Works until the lease ends. The keeper is left alive only if the range is gone.
+    pub(crate) async fn run(&mut self) -> Exit {
+        let mut ahead: Option<ReadAhead> = None;
+        let mut failures = 0;
+        loop {
+            if let Some(exit) = self.reason_to_end().await {
+                return exit;
+            }
+            let read = ahead.take().unwrap_or_else(|| self.read());
+            match self.step(read, &mut failures).await {
+                Step::Idle => {}
+                Step::End(exit) => return exit,
+                Step::Deliver(page) => ahead = self.deliver(page).await,
+            }
+        }
+    }
+
+    /// Goes on from the checkpoint: the lease stays, but what was read ahead is void.
+    pub(crate) fn rewind(&mut self, continuation: Option<&str>) {
+        if let Some(token) = continuation {
+            self.position = resume(token);
+        }
+    }
+
+    /// Ends the lease if somebody wants it, the host stops, or it is lost.
+    async fn reason_to_end(&mut self) -> Option<Exit> {
+        let status = self.keeper.fence.status();
+        if let Some(loss) = status.lost {
+            self.keeper.end(Ending::Abandon).await;
+            return Some(Exit::Released(Release::Lost(loss)));
+        }
+        if *self.orders.stopping.borrow() || status.paused {
+            let ended = self.keeper.end(Ending::Release(None)).await;
+            return Some(Exit::Released(released(ended, Release::Stopped)));
+        }
+        if let Some(to) = status.wanted_by {
+            let ended = self.keeper.end(Ending::Grant(to.clone(), None)).await;
+            if matches!(ended, Ended::Done) {
+                self.shared.notifier.notify(Notification::HandedOver { lease: self.token.clone(), to: to.clone() });
+            }
+            return Some(Exit::Released(released(ended, Release::HandedOver(to))));
+        }
+        if !self.keeper.fence.holds(self.shared.runtime.monotonic()) {
+            self.keeper.end(Ending::Abandon).await;
+            return Some(Exit::Released(Release::Lost(Loss::Expired)));
+        }
+        None
+    }
+
+    /// Ends when there may be a reason to end.
+    async fn disturbed(&self) {
+        let mut fence = self.keeper.fence.clone();
+        let mut stopping = self.orders.stopping.clone();
+        let left = fence.status().deadline.saturating_sub(self.shared.runtime.monotonic());
+        let expiry = self.shared.runtime.sleep(left);
+        tokio::select! {
+            biased;
+            () = told(&mut stopping) => {}
+            () = fence.until(|status| status.lost.is_some() || status.wanted_by.is_some() || status.paused) => {}
+            () = expiry => {}
+        }
+    }
+
+    /// Asks for the page after the current position. Bounded in time: a request that never returns must not stall us.
+    fn read(&self) -> ReadAhead {
+        let options = &self.shared.options;
+        let mut request = ReadChanges::new(self.range.clone(), self.position.clone()).mode(self.shared.mode);
+        request.max_items = if self.is_careful() { 1 } else { options.max_items };
+        if self.version == LeaseVersion::Range
+            && let Some(id) = self.token.to_range_id()
+        {
+            request.physical = Some(id);
+        }
+        let monitored = self.shared.monitored.clone();
+        let limit = self.shared.runtime.sleep(options.read_timeout);
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                page = monitored.backend().read_changes(request) => page,
+                () = limit => Err(Error::new(ErrorKind::Timeout, "the feed did not answer in time")),
+            }
+        })
+    }
+
+    /// Waits for a page, and decides what it means.
+    async fn step(&mut self, read: ReadAhead, failures: &mut u32) -> Step {
+        let page = tokio::select! {
+            biased;
+            () = self.disturbed() => return Step::Idle,
+            page = read => page,
+        };
+        match page {
+            Ok(page) => {
+                *failures = 0;
+                if !page.changes.is_empty() {
+                    return Step::Deliver(page);
+                }
+                self.idle(page).await;
+                Step::Idle
+            }
+            Err(error) if error.kind() == ErrorKind::RangeGone => Step::End(Exit::RangeGone),
+            Err(error) if error.kind() == ErrorKind::RangeNotFound => Step::End(Exit::RangeGone),
+            Err(error) => {
+                *failures += 1;
+                self.keeper.state(Some(format!("cannot read the feed: {error}"))).await;
+                let failure = Failure::Feed(Arc::new(error));
+                self.shared.notifier.notify(Notification::Error(Some(self.token.clone()), failure));
+                let pause = self.shared.options.store_retry.after(*failures, self.shared.runtime.random());
+                self.wait(pause).await;
+                Step::Idle
+            }
+        }
+    }
+
+    /// Nothing new: remembers the position and waits for news.
+    async fn idle(&mut self, page: ChangePage) {
+        self.position = StartFrom::Continuation(page.continuation.clone());
+        if !self.caught_up {
+            self.caught_up = true;
+            self.shared.notifier.notify(Notification::CaughtUp(self.token.clone()));
+        }
+        self.keeper.state(None).await;
+        let everything_stored = self.keeper.fence.status().checkpointed == self.batch;
+        if everything_stored && self.stored.as_deref() != Some(page.continuation.token()) {
+            self.batch += 1;
+            let progress = Progress { batch: self.batch, continuation: page.continuation.token().to_owned() };
+            self.stored = Some(progress.continuation.clone());
+            self.keeper.note(progress).await;
+        }
+        let changed = self.shared.monitored.backend().changed(&self.range, &page.continuation);
+        let poll = self.shared.runtime.sleep(self.shared.options.poll_interval);
+        tokio::select! {
+            biased;
+            () = self.disturbed() => {}
+            () = changed => {}
+            () = poll => {}
+        }
+    }
+
+    async fn wait(&self, pause: Duration) {
+        let sleep = self.shared.runtime.sleep(pause);
+        tokio::select! {
+            biased;
+            () = self.disturbed() => {}
+            () = sleep => {}
+        }
+    }
+
+    /// Delivers a page and stores that; reads the next one meanwhile.
+    async fn deliver(&mut self, page: ChangePage) -> Option<ReadAhead> {
+        self.caught_up = false;
+        let before = std::mem::replace(&mut self.position, StartFrom::Continuation(page.continuation.clone()));
+        self.batch += 1;
+        let progress = Progress { batch: self.batch, continuation: page.continuation.token().to_owned() };
+        if self.is_careful() {
+            return match self.deliver_carefully(&page, progress).await {
+                Delivered::All => None,
+                Delivered::GivenUp => self.go_back(before),
+            };
+        }
+        let mut ahead = self.read();
+        let mut next = None;
+        let failures = std::mem::take(&mut self.failures);
+        let (shared, keeper, orders) = (Arc::clone(&self.shared), self.keeper.clone(), self.orders.clone());
+        let (token, range) = (self.token.clone(), self.range.clone());
+        let mut delivery = Delivery {
+            shared: &shared,
+            keeper: &keeper,
+            lease: &token,
+            range: &range,
+            changes: page.changes.into(),
+            request_charge: page.request_charge,
+            progress: progress.clone(),
+            before: self.stored.clone(),
+            failures,
+            stopping: orders.stopping,
+            hurry: orders.hurry,
+        };
+        let delivered = {
+            let run = delivery.run();
+            tokio::pin!(run);
+            loop {
+                tokio::select! {
+                    biased;
+                    delivered = &mut run => break delivered,
+                    page = &mut ahead, if next.is_none() => next = Some(page),
+                }
+            }
+        };
+        match delivered {
+            Delivered::All => {
+                self.progressed(progress).await;
+                Some(match next {
+                    Some(page) => Box::pin(std::future::ready(page)),
+                    None => ahead,
+                })
+            }
+            Delivered::GivenUp => self.go_back(before),
+        }
+    }
+
+    fn go_back(&mut self, before: StartFrom) -> Option<ReadAhead> {
+        self.position = before;
+        self.batch -= 1;
+        None
+    }
+
+    /// A page was handled: stores that now, or leaves it to the user.
+    async fn progressed(&mut self, progress: Progress) {
+        match self.shared.options.checkpoint {
+            Checkpoint::Manual => {}
+            Checkpoint::Automatic => {
+                self.stored = Some(progress.continuation.clone());
+                self.keeper.checkpoint(progress).await;
+            }
+        }
+    }
+
+    /// Whether processes have died here so often that items are delivered one by one.
+    fn is_careful(&self) -> bool {
+        let limit = self.shared.options.dead_letter.as_ref().map(|letters| letters.attempts);
+        limit.is_some_and(|limit| self.suspect.is_some() || self.failures >= limit)
+    }
+
+    /// Delivers the items of a page one by one, naming each in the lease before it is delivered: if the process dies,
+    /// the next owner knows which one it was. One death alone with an item may be bad luck; two are not.
+    async fn deliver_carefully(&mut self, page: &ChangePage, progress: Progress) -> Delivered {
+        for change in &page.changes {
+            let name = format!("{}:{}", change.lsn, change.id);
+            let guilty = self.failures >= 2 && self.suspect.take().is_some_and(|suspect| suspect == name);
+            if !guilty && self.keeper.suspect(Some(name)).await.is_err() {
+                return Delivered::GivenUp;
+            }
+            let mut delivery = self.single(change.clone(), page.request_charge, progress.clone());
+            let delivered = if guilty { delivery.bury_suspect(self.failures).await } else { delivery.run().await };
+            if delivered == Delivered::GivenUp {
+                return Delivered::GivenUp;
+            }
+            self.careful_items += 1;
+            if guilty || self.careful_items >= self.shared.options.max_items {
+                (self.failures, self.suspect, self.careful_items) = (0, None, 0);
+            }
+        }
+        self.stored = Some(progress.continuation.clone());
+        match self.keeper.checkpoint_now(progress).await {
+            Ok(()) => Delivered::All,
+            Err(_) => Delivered::GivenUp,
+        }
+    }
+
+    fn single(&self, change: Change, request_charge: f64, progress: Progress) -> Delivery<'_> {
+        Delivery {
+            shared: &self.shared,
+            keeper: &self.keeper,
+            lease: &self.token,
+            range: &self.range,
+            changes: [change].into(),
+            request_charge,
+            progress,
+            before: self.stored.clone(),
+            failures: 0,
+            stopping: self.orders.stopping.clone(),
+            hurry: self.orders.hurry.clone(),
+        }
+    }
+}
+
+fn released(ended: Ended, wanted: Release) -> Release {
+    match ended {
+        Ended::Lost(loss) => Release::Lost(loss),
+        Ended::Done | Ended::Tombstone(_) => wanted,
+        Ended::Unreachable(_) => Release::Lost(Loss::Expired),
+    }
+}
+
+/// A stored continuation as a start position.
+pub(crate) fn resume(token: &str) -> StartFrom {
+    StartFrom::Continuation(Continuation::from_token(token))
+}
