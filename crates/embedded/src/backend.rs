@@ -149,7 +149,8 @@ impl EmbeddedContainer {
                 let lsn = continuation.to_lsn(&self.identity.container)?.get();
                 if lsn > index.newest {
                     let (name, newest) = (&self.name, index.newest);
-                    let message = format!("continuation {continuation} lies beyond the end of {name}, which is {newest}");
+                    let message =
+                        format!("continuation {continuation} lies beyond the end of {name}, which is {newest}");
                     return Err(Error::new(ErrorKind::ContinuationBeyondEnd, message));
                 }
                 Ok(lsn)
@@ -247,8 +248,10 @@ fn files(segments: &Segments, numbers: impl Iterator<Item = u32>) -> Files {
 
 impl Chosen {
     fn read(self, container: u32, rid: ResourceId) -> Result<ChangePage> {
-        let current: Vec<Wanted> = self.picked.iter().filter_map(|picked| wanted(container, picked.place, picked.current)).collect();
-        let previous = |picked: &Picked| picked.previous.and_then(|(place, location)| wanted(container, place, location));
+        let current: Vec<Wanted> =
+            self.picked.iter().filter_map(|picked| wanted(container, picked.place, picked.current)).collect();
+        let previous =
+            |picked: &Picked| picked.previous.and_then(|(place, location)| wanted(container, place, location));
         let older: Vec<Wanted> = self.picked.iter().filter_map(previous).collect();
         let mut current = reader::read_bodies(&self.files, &current)?.into_iter();
         let mut older = reader::read_bodies(&self.files, &older)?.into_iter();
@@ -398,7 +401,10 @@ impl Cursor {
         };
         parse().ok_or_else(|| {
             let shown: String = text.chars().take(64).collect();
-            Error::new(ErrorKind::BadContinuation, format!("{shown:?} is not where a listing goes on: pass `next` of a page"))
+            Error::new(
+                ErrorKind::BadContinuation,
+                format!("{shown:?} is not where a listing goes on: pass `next` of a page"),
+            )
         })
     }
 }

@@ -35,10 +35,14 @@ pub(crate) struct Checked {
 pub(crate) fn check(body: &Bytes, definition: &PartitionKeyDefinition) -> Result<Checked> {
     if body.len() > MAX_ITEM_BYTES {
         let size = body.len();
-        return Err(refuse(ErrorKind::TooLarge, format!("the item has {size} bytes, but {MAX_ITEM_BYTES} is the most")));
+        return Err(refuse(
+            ErrorKind::TooLarge,
+            format!("the item has {size} bytes, but {MAX_ITEM_BYTES} is the most"),
+        ));
     }
-    let text = std::str::from_utf8(body)
-        .map_err(|error| refuse(ErrorKind::NotUtf8, "the item is not valid UTF-8: encode it as such").with_source(error))?;
+    let text = std::str::from_utf8(body).map_err(|error| {
+        refuse(ErrorKind::NotUtf8, "the item is not valid UTF-8: encode it as such").with_source(error)
+    })?;
     check_depth(text)?;
     let members = members(text)?;
     let find = |name: &str| members.0.iter().find(|(own, _)| own == name).map(|(_, value)| *value);

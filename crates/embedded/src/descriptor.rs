@@ -72,7 +72,8 @@ impl ContainerDescriptor {
     pub(crate) fn create(number: u32, database: u32, spec: ContainerSpec, now: Timestamp) -> Result<Self> {
         check_name("container", &spec.name)?;
         let ranges = spec.partition_key.split_evenly(spec.ranges)?;
-        let ranges: Vec<_> = (0..).zip(ranges).map(|(id, range)| RangeDescriptor::new(id, &range, Vec::new())).collect();
+        let ranges: Vec<_> =
+            (0..).zip(ranges).map(|(id, range)| RangeDescriptor::new(id, &range, Vec::new())).collect();
         let mut descriptor = Self {
             number,
             database,
@@ -102,7 +103,8 @@ impl ContainerDescriptor {
             TimeToLive::Off => None,
             TimeToLive::ItemsOnly => Some(-1),
             TimeToLive::Seconds(0) => {
-                let message = format!("a time to live of 0 s would delete every item of {} at once: use 1 or more", self.name);
+                let message =
+                    format!("a time to live of 0 s would delete every item of {} at once: use 1 or more", self.name);
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
             TimeToLive::Seconds(seconds) => Some(seconds.into()),
@@ -210,14 +212,19 @@ impl ContainerDescriptor {
                 ErrorKind::RangeGone,
                 format!("range {id} of {} was split or merged: read the feed ranges again", self.name),
             ),
-            _ => Error::new(ErrorKind::RangeNotFound, format!("{} never had a range {id}: list its feed ranges", self.name)),
+            _ => Error::new(
+                ErrorKind::RangeNotFound,
+                format!("{} never had a range {id}: list its feed ranges", self.name),
+            ),
         }
     }
 
     /// All ancestors of a child of the ranges at `positions`, themselves included.
     fn heirs(&self, positions: &[usize]) -> Vec<u64> {
-        let mut parents: Vec<u64> =
-            positions.iter().flat_map(|at| self.ranges[*at].parents.iter().copied().chain([self.ranges[*at].id])).collect();
+        let mut parents: Vec<u64> = positions
+            .iter()
+            .flat_map(|at| self.ranges[*at].parents.iter().copied().chain([self.ranges[*at].id]))
+            .collect();
         parents.sort_unstable();
         parents.dedup();
         parents

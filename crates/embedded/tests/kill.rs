@@ -1,18 +1,21 @@
 //! A process that writes is killed at random moments, again and again, on one folder of a real disk.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod crash;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use changefeed_core::{Batch, Clock, Container, ETag, ItemId, PartitionKey, SystemClock, TimeToLive, Write};
+use changefeed_core::{Batch, Clock, Container, ETag, ItemId, PartitionKey, SystemClock, TimeToLive, Timestamp, Write};
 use changefeed_embedded::{Durability, Engine};
+use changefeed_testkit::clock::TestClock;
 use crash::{
     judge::{self, DATABASE},
     ledger::{Picture, Ranges},
@@ -39,8 +42,10 @@ const VERSIONED: &str = "versioned";
 /// Set for a process that is to write: folder, mode, number of the cycle.
 const ORDERS: &str = "CHANGEFEED_KILL_TEST";
 
-async fn open(folder: &str, durability: Durability) -> (Engine, BTreeMap<&'static str, Container>) {
-    let engine = Engine::builder().durability(durability).segment_bytes(SEGMENT_BYTES).open(folder).unwrap();
+async fn open(folder: &str, mode: &str, clock: Arc<dyn Clock>) -> (Engine, BTreeMap<&'static str, Container>) {
+    let durability = if mode == "relaxed" { Durability::Relaxed } else { Durability::Durable };
+    let builder = Engine::builder().durability(durability).clock(clock).segment_bytes(SEGMENT_BYTES);
+    let engine = builder.open(folder).unwrap();
     let mut containers = BTreeMap::new();
     for (name, retention) in CONTAINERS {
         let mut builder = engine.database(DATABASE).container(name).partition_key("/key");
@@ -51,10 +56,6 @@ async fn open(folder: &str, durability: Durability) -> (Engine, BTreeMap<&'stati
         containers.insert(name, builder.open_or_create().await.unwrap());
     }
     (engine, containers)
-}
-
-fn durability(name: &str) -> Durability {
-    if name == "relaxed" { Durability::Relaxed } else { Durability::Durable }
 }
 
 /// One line for the parent, in one call, so that it arrives whole or not at all.
@@ -71,7 +72,7 @@ fn say(line: String) {
 async fn writer() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let [folder, mode, cycle] = orders.split('|').collect::<Vec<_>>().try_into().unwrap();
-    let (engine, containers) = open(folder, durability(mode)).await;
+    let (engine, containers) = open(folder, mode, Arc::new(SystemClock)).await;
     let cycle: u64 = cycle.parse().unwrap();
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..WRITERS {
@@ -274,9 +275,9 @@ impl Witness {
     }
 
     /// Compares the store with what was said, and remembers it.
-    async fn look(&mut self, engine: &Engine, containers: &BTreeMap<&'static str, Container>) {
+    async fn look(&mut self, engine: &Engine, containers: &BTreeMap<&'static str, Container>, now: Timestamp) {
         let found = judge::look(engine).await;
-        self.check_items(&found, SystemClock.wall().as_millis());
+        self.check_items(&found, now.as_millis());
         self.check_batches(&found);
         for (name, ranges) in &found.ranges {
             let expected = self.ranges.insert(name.clone(), ranges.clone());
@@ -357,7 +358,8 @@ impl Witness {
         for (slot, list) in candidates {
             let held = found.items.get(&slot);
             let number = held.map(|held| held.number);
-            let expires = list.iter().filter(|one| one.number == number).map(|one| one.expires).max().unwrap_or(u64::MAX);
+            let expires =
+                list.iter().filter(|one| one.number == number).map(|one| one.expires).max().unwrap_or(u64::MAX);
             let lsn = held.and_then(|held| held.lsn);
             self.known.insert(slot, Candidate { number, lsn, expires });
         }
@@ -385,6 +387,12 @@ fn live_and_die(folder: &str, mode: &str, cycle: u64, life: Duration) -> Vec<Str
     lines
 }
 
+/// Whether compaction has made one segment of several.
+fn has_merged_segment(folder: &Path) -> bool {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.into_iter().any(|name| name.ends_with(".log") && name[..8] != name[9..17])
+}
+
 #[expect(clippy::disallowed_methods, reason = "a process is killed at a moment of real time")]
 fn wait(duration: Duration) {
     std::thread::sleep(duration);
@@ -397,7 +405,7 @@ async fn nothing_that_was_acknowledged_is_lost_when_the_writer_is_killed_again_a
     let path = folder.to_str().unwrap();
     let mut rng = Rng::new(1);
     let mut witness = Witness::default();
-    let mut looks = 0;
+    let (mut looks, mut merged) = (0, 0);
     for cycle in 1..=CYCLES {
         let mode = if rng.percent(50) { "durable" } else { "relaxed" };
         // Often during recovery, which takes a few milliseconds.
@@ -409,21 +417,25 @@ async fn nothing_that_was_acknowledged_is_lost_when_the_writer_is_killed_again_a
             continue;
         }
         looks += 1;
+        merged += usize::from(has_merged_segment(&folder));
         let mode = if rng.percent(50) { "durable" } else { "relaxed" };
-        let (engine, containers) = open(path, durability(mode)).await;
-        witness.look(&engine, &containers).await;
+        // Stands still, so that nothing expires between two looks at it.
+        let clock = TestClock::at(SystemClock.wall());
+        let (engine, containers) = open(path, mode, Arc::new(clock.clone())).await;
+        witness.look(&engine, &containers, clock.now()).await;
         if rng.percent(40) || cycle == CYCLES {
             engine.tidy().await.unwrap();
             engine.settle().await.unwrap();
-            witness.look(&engine, &containers).await;
+            witness.look(&engine, &containers, clock.now()).await;
             drop((engine, containers));
-            let (engine, containers) = open(path, Durability::Durable).await;
-            witness.look(&engine, &containers).await;
+            let (engine, containers) = open(path, "durable", Arc::new(clock.clone())).await;
+            witness.look(&engine, &containers, clock.now()).await;
             engine.close().await.unwrap();
             drop(containers);
         }
     }
-    eprintln!("{CYCLES} kills, {looks} looks, {} acknowledged writes", witness.acknowledged);
+    eprintln!("{CYCLES} kills, {looks} looks, {merged} after compaction, {} writes", witness.acknowledged);
+    assert!(merged > 10, "compaction hardly ever merged segments: {merged}");
     assert!(witness.acknowledged > 1000, "the writers hardly came to write: {}", witness.acknowledged);
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,4 +1,5 @@
 //! One process at a time: a folder that is open is refused to everybody else, until its holder is gone.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     io::{BufRead, BufReader},
@@ -84,5 +85,18 @@ async fn a_refused_engine_changes_nothing_for_the_holder() {
     let container = engine.database("shop").container("orders").open().await.unwrap();
     assert_eq!(container.read::<serde_json::Value>("1", "1").await.unwrap()["round"], 2);
     drop((container, engine));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_closed_store_refuses_everything_instead_of_waiting() {
+    let folder = new_folder("closed");
+    let engine = Engine::open(&folder).unwrap();
+    let container = engine.database("shop").container("orders").open_or_create().await.unwrap();
+    engine.clone().close().await.unwrap();
+    assert_eq!(container.upsert(&json!({"id": "1"})).await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(engine.settle().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(engine.tidy().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(engine.close().await.unwrap_err().kind(), ErrorKind::Closed);
     std::fs::remove_dir_all(&folder).unwrap();
 }

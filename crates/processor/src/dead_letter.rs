@@ -105,7 +105,8 @@ impl DeadLetterDocument {
     /// Stores the dead letter; storing it twice is storing it once.
     pub(crate) async fn store(&self, container: &Container) -> Result<()> {
         let body = serde_json::to_vec(self).map_err(|error| {
-            Error::new(ErrorKind::BadJson, format!("dead letter {} cannot be written as JSON", self.id)).with_source(error)
+            Error::new(ErrorKind::BadJson, format!("dead letter {} cannot be written as JSON", self.id))
+                .with_source(error)
         })?;
         let write = Write::Upsert { body: Bytes::from(body), if_match: None };
         container.backend().write(changefeed_core::Batch::single(None, write)).await.map(drop)
@@ -115,8 +116,8 @@ impl DeadLetterDocument {
 /// The same for the same change, whoever delivers it.
 fn stable_id(processor: &str, change: &Change) -> String {
     let id: &ItemId = &change.id;
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = id
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("{processor}.{:020}.{hash:016x}", change.lsn)
 }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::{
     context::{Context, Inner},
-    dead_letter::{Death, DeadLetterDocument},
+    dead_letter::{DeadLetterDocument, Death},
     delegate::{DelegateError, Outcome, Verdict},
     host::Shared,
     lease::{
@@ -159,7 +159,9 @@ impl Delivery<'_> {
                 Outcome::DeadLetter { reason } => {
                     if self.shared.options.dead_letter.is_none() {
                         let error = DelegateError::new(format!("no dead-letter container is set: {reason}"));
-                        return self.failed(Piece { items: item..item + 1, failures: piece.failures }, error, pieces).await;
+                        return self
+                            .failed(Piece { items: item..item + 1, failures: piece.failures }, error, pieces)
+                            .await;
                     }
                     if !self.bury(item, piece.failures + 1, vec![reason]).await {
                         return false;

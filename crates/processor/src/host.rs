@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use changefeed_core::{
-    Container, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
-};
+use changefeed_core::{Container, Effect, Error, ErrorKind, FeedRange, Mode, ReadChanges, Result, StartFrom};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -15,20 +13,19 @@ use crate::{
     deliver::told,
     lease::{
         balance::{self, LeaseView, Move, View},
-        bootstrap::{Bootstrap, covered},
-        coverage,
-        document::{Anchor, Anchors},
+        bootstrap::Bootstrap,
+        document::Anchors,
         keeper::{Keeper, KeeperHandle},
         observation::Observations,
-        ownership::{Identity, Loss, OwnedLease},
+        ownership::{Identity, OwnedLease},
         prefix::LeaseToken,
         store::{LeaseStore, Listing, StoredLease},
     },
-    notification::{Failure, Notification, Notifier, Release},
+    notification::{Failure, Notification, Notifier},
     options::Options,
     runtime::Runtime,
-    succession::{self, Succeeded},
-    worker::{Exit, Orders, Worker, resume},
+    session::work,
+    worker::Orders,
 };
 
 /// A lease that was free for this many cycles is anyone's, whosever share it would be.
@@ -68,13 +65,15 @@ impl fmt::Debug for Shared {
 }
 
 /// A worker, as the host knows it.
-struct Running {
-    keeper: KeeperHandle,
+pub(crate) struct Running {
+    pub(crate) keeper: KeeperHandle,
+    /// Has the worker look at whether its range is still one.
+    pub(crate) reconsider: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 /// What workers tell the host.
-enum Report {
+pub(crate) enum Report {
     /// The worker of this lease has ended.
     Ended(LeaseToken),
     /// A split made these leases ours.
@@ -83,13 +82,17 @@ enum Report {
 
 /// The balancer of one host. Owns the list of workers.
 pub(crate) struct Host {
-    shared: Arc<Shared>,
-    running: BTreeMap<LeaseToken, Running>,
-    observations: Observations,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) running: BTreeMap<LeaseToken, Running>,
+    pub(crate) observations: Observations,
     /// When we asked for leases of others, on our monotonic clock.
     asked: BTreeMap<LeaseToken, Duration>,
     /// Documents that cannot be read, and problems, that were reported already.
-    reported: BTreeMap<String, String>,
+    pub(crate) reported: BTreeMap<String, String>,
+    /// Requests for leases, by whom, and since when they stand.
+    requests: BTreeMap<LeaseToken, (String, Duration)>,
+    /// For how many cycles leases of ours have overlapped others.
+    pub(crate) overlapping: BTreeMap<LeaseToken, u32>,
     /// For how many cycles leases were seen without a living owner.
     free_cycles: BTreeMap<LeaseToken, u32>,
     first_cycle: bool,
@@ -107,6 +110,8 @@ impl Host {
             observations: Observations::default(),
             asked: BTreeMap::new(),
             reported: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            overlapping: BTreeMap::new(),
             free_cycles: BTreeMap::new(),
             first_cycle: true,
             orders,
@@ -200,7 +205,7 @@ impl Host {
         }
     }
 
-    fn report(&self, lease: Option<LeaseToken>, failure: Failure) {
+    pub(crate) fn report(&self, lease: Option<LeaseToken>, failure: Failure) {
         self.shared.notifier.notify(Notification::Error(lease, failure));
     }
 
@@ -213,6 +218,7 @@ impl Host {
         self.poke(&listing);
         self.audit(&listing).await?;
         self.count_free(&listing, now);
+        self.date_requests(&listing, now);
         let views: Vec<LeaseView> = listing.leases.iter().map(|lease| self.view(lease, now)).collect();
         let view = View {
             me: &self.shared.identity.instance,
@@ -236,6 +242,20 @@ impl Host {
         Ok(())
     }
 
+    /// Notes since when requests stand: one that stands far beyond its deadline comes from a host that died.
+    fn date_requests(&mut self, listing: &Listing, now: Duration) {
+        let mut requests = BTreeMap::new();
+        for lease in &listing.leases {
+            let Some(asked) = lease.document.hand_over() else { continue };
+            let since = match self.requests.get(&lease.document.token) {
+                Some((to, since)) if *to == asked.to => *since,
+                _ => now,
+            };
+            requests.insert(lease.document.token.clone(), (asked.to, since));
+        }
+        self.requests = requests;
+    }
+
     fn count_free(&mut self, listing: &Listing, now: Duration) {
         let expiration = self.shared.options.timing.expiration;
         let free = listing.leases.iter().filter(|lease| {
@@ -257,7 +277,11 @@ impl Host {
         LeaseView {
             owner: document.owner.clone().map(|owner| if twin && !silent { format!("{owner} (twin)") } else { owner }),
             expired: silent,
-            hand_over_to: document.hand_over().map(|asked| asked.to),
+            hand_over_to: self
+                .requests
+                .get(&token)
+                .filter(|(_, since)| now.saturating_sub(*since) < timing.hand_over() * 3)
+                .map(|(to, _)| to.clone()),
             available: !document.is_paused() && !document.is_gone(),
             mine_running: running,
             stranded: self.free_cycles.get(&token).is_some_and(|cycles| *cycles >= STRANDED_CYCLES),
@@ -346,70 +370,6 @@ impl Host {
         }
     }
 
-    /// Leases must cover the key space without overlap: creates what is missing, deletes what is left over.
-    async fn audit(&mut self, listing: &Listing) -> Result<()> {
-        if !listing.broken.is_empty() {
-            // The range of a document that cannot be read is unknown: a new lease might work beside its owner.
-            return Ok(());
-        }
-        let known = covered(listing, &[]);
-        if known.len() == listing.leases.len() {
-            let audit = coverage::audit(&known);
-            for token in &audit.covered_by_others {
-                self.bury(listing, token).await?;
-            }
-            if audit.holes.is_empty() {
-                self.report_overlaps(&audit.overlaps, &audit.covered_by_others);
-                return Ok(());
-            }
-        }
-        let live = self.shared.monitored.feed_ranges().await?;
-        self.repair(listing, &live).await
-    }
-
-    /// Deletes the tombstone of a range whose successors all have leases.
-    async fn bury(&self, listing: &Listing, token: &LeaseToken) -> Result<()> {
-        let lease = listing.leases.iter().find(|lease| lease.document.token == *token);
-        match lease.filter(|lease| lease.document.is_gone()) {
-            None => Ok(()),
-            Some(lease) => match self.shared.store.delete(lease).await {
-                Err(error) if error.kind() == ErrorKind::PreconditionFailed => Ok(()),
-                Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(()),
-                // Still not allowed: the tombstone does no harm.
-                Err(error) if error.kind() == ErrorKind::Forbidden => Ok(()),
-                other => other,
-            },
-        }
-    }
-
-    fn report_overlaps(&mut self, overlaps: &[(LeaseToken, LeaseToken)], parents: &[LeaseToken]) {
-        for (a, b) in overlaps.iter().filter(|(a, b)| !parents.contains(a) && !parents.contains(b)) {
-            let key = format!("overlap {a} {b}");
-            if self.reported.insert(key, String::new()).is_none() {
-                let message = format!("leases {a} and {b} overlap: changes in both are processed twice; delete one");
-                self.report(Some(a.clone()), Failure::Balancer(Arc::new(Error::new(ErrorKind::Corrupt, message))));
-            }
-        }
-    }
-
-    async fn repair(&mut self, listing: &Listing, live: &[PhysicalRange]) -> Result<()> {
-        let missing = coverage::missing(live, &covered(listing, live));
-        if missing.is_empty() {
-            return Ok(());
-        }
-        for child in &missing {
-            // A worker whose document was deleted still has the range: its loss comes first.
-            if let Some(running) = self.running.get(&child.token) {
-                running.keeper.refresh();
-                continue;
-            }
-            self.shared.bootstrap().create(child, &self.shared.anchors).await?;
-        }
-        let tokens: Vec<_> = missing.into_iter().map(|child| child.token).collect();
-        self.shared.notifier.notify(Notification::Repaired(tokens));
-        Ok(())
-    }
-
     /// Starts the worker of a lease that is ours.
     fn start(&mut self, lease: OwnedLease) {
         let token = lease.document().token.clone();
@@ -429,10 +389,12 @@ impl Host {
         };
         drop(shared.runtime.spawn(&format!("keeper[{processor}/{token}]"), Box::pin(keeping)));
         drop(shared.runtime.spawn(&format!("keeper errors[{processor}/{token}]"), Box::pin(listening)));
-        let (orders, reports, keeper) = (self.orders.clone(), self.reports.clone(), handle.clone());
+        let (reconsider, reconsidering) = watch::channel(false);
+        let (mut orders, reports, keeper) = (self.orders.clone(), self.reports.clone(), handle.clone());
+        orders.reconsider = reconsidering;
         let task = work(shared, document, handle, orders, reports);
         let task = self.shared.runtime.spawn(&format!("worker[{processor}/{token}]"), Box::pin(task));
-        self.running.insert(token, Running { keeper, task });
+        self.running.insert(token, Running { keeper, reconsider, task });
     }
 }
 
@@ -442,99 +404,6 @@ impl Drop for Host {
             running.task.abort();
         }
     }
-}
-
-/// Works on one lease until it ends.
-async fn work(
-    shared: Arc<Shared>,
-    document: crate::lease::document::LeaseDocument,
-    keeper: KeeperHandle,
-    orders: Orders,
-    reports: mpsc::UnboundedSender<Report>,
-) {
-    let token = document.token.clone();
-    shared.notifier.notify(Notification::LeaseAcquired(token.clone()));
-    let Some((range, start)) = begin(&shared, &document).await else {
-        keeper.end(crate::lease::keeper::Ending::Release(None)).await;
-        shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Stopped));
-        drop(reports.send(Report::Ended(token)));
-        return;
-    };
-    let mut worker = Worker {
-        shared: Arc::clone(&shared),
-        token: token.clone(),
-        version: document.version,
-        range: range.clone(),
-        keeper,
-        orders,
-        position: start,
-        stored: document.continuation.clone(),
-        failures: document.attempts().count,
-        suspect: document.suspect().map(str::to_owned),
-        batch: 0,
-        caught_up: false,
-        careful_items: 0,
-    };
-    loop {
-        match worker.run().await {
-            Exit::Released(release) => {
-                report_twin(&shared, &token, &release);
-                shared.notifier.notify(Notification::LeaseReleased(token.clone(), release));
-                break;
-            }
-            Exit::RangeGone => match succession::succeed(&shared, &token, &range, &worker.keeper).await {
-                Succeeded::Replaced(ours) => {
-                    drop(reports.send(Report::Adopted(ours)));
-                    break;
-                }
-                Succeeded::Lost(loss) => {
-                    shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Lost(loss)));
-                    break;
-                }
-                Succeeded::Keep => {
-                    let Ok(document) = worker.keeper.document().await else { continue };
-                    worker.rewind(document.continuation.as_deref());
-                    shared.runtime.sleep(shared.options.store_retry.first).await;
-                }
-            },
-        }
-    }
-    drop(reports.send(Report::Ended(token)));
-}
-
-/// A lease that was taken by our own name is the sign of a second process with that name.
-fn report_twin(shared: &Shared, token: &LeaseToken, release: &Release) {
-    if let Release::Lost(Loss::Taken { by: Some(by) }) = release
-        && *by == shared.identity.instance
-    {
-        let message = format!("another host uses the instance name {by}: give each host its own");
-        let failure = Failure::Lease(Arc::new(Error::new(ErrorKind::InvalidArgument, message)));
-        shared.notifier.notify(Notification::Error(Some(token.clone()), failure));
-    }
-}
-
-/// The range of a lease, and where its feed begins: at its checkpoint, else where the processor's leases were made.
-async fn begin(
-    shared: &Shared,
-    document: &crate::lease::document::LeaseDocument,
-) -> Option<(FeedRange, StartFrom)> {
-    let range = match document.range() {
-        Some(range) => range,
-        None => {
-            let live = shared.monitored.feed_ranges().await.ok()?;
-            live.into_iter().find(|range| range.id.as_str() == document.token.as_str())?.range
-        }
-    };
-    let start = match &document.continuation {
-        Some(token) => resume(token),
-        None => match shared.anchors.of(&range).into_iter().next() {
-            Some(Anchor::Beginning) => StartFrom::Beginning,
-            Some(Anchor::Time(time)) => StartFrom::Time(time),
-            Some(Anchor::Continuation(token)) => resume(&token),
-            None => shared.options.start.clone(),
-        },
-    };
-    Some((range, start))
 }
 
 /// Makes a session id that no other process has.

@@ -1,6 +1,7 @@
 //! A change feed processor: every change of a container reaches your code, at least once, in order per partition key,
 //! spread over as many hosts as you start, resuming where it stopped, whatever crashes.
 
+mod audit;
 mod backoff;
 mod context;
 mod dead_letter;
@@ -8,11 +9,12 @@ mod delegate;
 mod deliver;
 mod host;
 pub mod lease;
-mod notification;
 pub mod mutant;
+mod notification;
 mod options;
 mod processor;
 pub mod runtime;
+mod session;
 mod succession;
 mod worker;
 

@@ -52,9 +52,9 @@ mod switch {
 }
 
 #[cfg(feature = "mutants")]
-pub use switch::plant;
-#[cfg(feature = "mutants")]
 pub(crate) use switch::is;
+#[cfg(feature = "mutants")]
+pub use switch::plant;
 
 #[cfg(not(feature = "mutants"))]
 pub(crate) const fn is(_: Mutant) -> bool {

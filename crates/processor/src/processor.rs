@@ -12,8 +12,8 @@ use crate::{
     backoff::Backoff,
     context::Context,
     dead_letter::DeadLetter,
-    deliver::told,
     delegate::{AllVersions, Closure, Delegate, DelegateError, Fits, Latest, Verdict},
+    deliver::told,
     host::{Host, Shared, Stopper, new_session},
     lease::{
         bootstrap::Bootstrap,
@@ -97,7 +97,8 @@ impl Processor {
         });
         let (stopping, stopping_seen) = watch::channel(false);
         let (hurry, hurry_seen) = watch::channel(false);
-        let orders = Orders { stopping: stopping_seen, hurry: hurry_seen };
+        let (_, reconsider) = watch::channel(false);
+        let orders = Orders { stopping: stopping_seen, hurry: hurry_seen, reconsider };
         let (done, finished) = watch::channel(false);
         let host = Host::new(shared, orders);
         let task = async move {
@@ -144,7 +145,8 @@ impl Running {
         }
         self.stopper.hurry.send_replace(true);
         self.finished_within(self.stop_deadline.mul_f64(1.0 - GRACE)).await;
-        let message = format!("a delegate did not finish within {:?}: its batch will be delivered again", self.stop_deadline);
+        let message =
+            format!("a delegate did not finish within {:?}: its batch will be delivered again", self.stop_deadline);
         Err(Error::new(ErrorKind::Timeout, message))
     }
 
@@ -329,7 +331,10 @@ impl<M> ProcessorBuilder<M> {
         LeaseStore::new(self.leases.clone(), LeasePrefix::new(&self.name, self.monitored.identity())?)?;
         let instance = match self.instance {
             Some(name) if name.trim().is_empty() => {
-                return Err(Error::new(ErrorKind::InvalidArgument, "the instance name is empty: leave it out or name the host"));
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "the instance name is empty: leave it out or name the host",
+                ));
             }
             Some(name) => name,
             None => format!("host-{}", new_session(&*self.runtime.clone().unwrap_or_else(TokioRuntime::new))),

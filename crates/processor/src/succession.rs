@@ -28,7 +28,12 @@ pub(crate) enum Succeeded {
 }
 
 /// Replaces the lease of a gone range by leases of the ranges that live now. Can be repeated at any step, by anybody.
-pub(crate) async fn succeed(shared: &Shared, token: &LeaseToken, range: &FeedRange, keeper: &KeeperHandle) -> Succeeded {
+pub(crate) async fn succeed(
+    shared: &Shared,
+    token: &LeaseToken,
+    range: &FeedRange,
+    keeper: &KeeperHandle,
+) -> Succeeded {
     let mut failures = 0;
     loop {
         match attempt(shared, token, range, keeper).await {

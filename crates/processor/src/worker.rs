@@ -2,9 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{
-    Change, ChangePage, Continuation, Error, ErrorKind, FeedRange, ReadChanges, Result, StartFrom,
-};
+use changefeed_core::{Change, ChangePage, Continuation, Error, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
 use tokio::sync::watch;
 
 use crate::{
@@ -28,6 +26,8 @@ pub(crate) struct Orders {
     pub(crate) stopping: watch::Receiver<bool>,
     /// Give everything up at once.
     pub(crate) hurry: watch::Receiver<bool>,
+    /// See whether the lease's range is still one.
+    pub(crate) reconsider: watch::Receiver<bool>,
 }
 
 /// Why a worker ended.
@@ -80,6 +80,10 @@ impl Worker {
             if let Some(exit) = self.reason_to_end().await {
                 return exit;
             }
+            if self.orders.reconsider.has_changed().unwrap_or(false) {
+                self.orders.reconsider.mark_unchanged();
+                return Exit::RangeGone;
+            }
             let read = ahead.take().unwrap_or_else(|| self.read());
             match self.step(read, &mut failures).await {
                 Step::Idle => {}
@@ -125,12 +129,14 @@ impl Worker {
     async fn disturbed(&self) {
         let mut fence = self.keeper.fence.clone();
         let mut stopping = self.orders.stopping.clone();
+        let mut reconsider = self.orders.reconsider.clone();
         let left = fence.status().deadline.saturating_sub(self.shared.runtime.monotonic());
         let expiry = self.shared.runtime.sleep(left);
         tokio::select! {
             biased;
             () = told(&mut stopping) => {}
             () = fence.until(|status| status.lost.is_some() || status.wanted_by.is_some() || status.paused) => {}
+            Ok(()) = reconsider.changed() => {}
             () = expiry => {}
         }
     }

@@ -94,8 +94,13 @@ async fn two_hosts_share_the_leases_and_a_stop_hands_everything_over_without_dup
         write(&orders, 0..200, version).await;
         let count = version as usize;
         until("delivery", || seen.lock().expect("lock").values().all(|versions| versions.len() >= count)).await;
-        let newest: Vec<String> =
-            seen.lock().expect("lock").values().filter_map(|versions| versions.last()).map(|last| last.1.clone()).collect();
+        let newest: Vec<String> = seen
+            .lock()
+            .expect("lock")
+            .values()
+            .filter_map(|versions| versions.last())
+            .map(|last| last.1.clone())
+            .collect();
         if newest.iter().any(|name| name == "worker-1") && newest.iter().any(|name| name == "worker-2") {
             break;
         }

@@ -42,7 +42,10 @@ impl Committer {
         let now = shared.clock.wall();
         let lsn = next_catalog_lsn(shared);
         let number = u32::try_from(lsn).ok().filter(|number| *number < 1 << 31).ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "this folder has seen two thousand million catalog changes: use a new one")
+            Error::new(
+                ErrorKind::Unsupported,
+                "this folder has seen two thousand million catalog changes: use a new one",
+            )
         })?;
         let effect = decide(&shared.state.read(), change, number, now)?;
         let mut group = Group::new(now, FrameBuffer::new());

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use changefeed_core::{Error, ErrorKind, Result, Written};
 use tokio::sync::oneshot;
 
+use self::plan::Group;
 pub(crate) use self::{
     catalog::CatalogChange,
     plan::{Action, Prepared, PreparedWrite, append_floor},
 };
-use self::plan::Group;
 use crate::{
     descriptor::CATALOG,
     engine::{Durability, Shared},

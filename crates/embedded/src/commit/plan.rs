@@ -3,9 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use changefeed_core::{
-    ETag, Epk, Error, ErrorKind, Item, Lsn, ResourceId, Result, TimeToLive, Timestamp, Written,
-};
+use changefeed_core::{ETag, Epk, Error, ErrorKind, Item, Lsn, ResourceId, Result, TimeToLive, Timestamp, Written};
 
 use super::Staged;
 use crate::{
@@ -92,14 +90,7 @@ struct Mark {
 impl Group {
     pub(crate) fn new(now: Timestamp, mut frame: FrameBuffer) -> Self {
         frame.clear();
-        Self {
-            now,
-            frame,
-            staged: Staged::new(),
-            news: Vec::new(),
-            overlay: BTreeMap::new(),
-            newest: BTreeMap::new(),
-        }
+        Self { now, frame, staged: Staged::new(), news: Vec::new(), overlay: BTreeMap::new(), newest: BTreeMap::new() }
     }
 
     pub(crate) fn into_buffer(self) -> FrameBuffer {

@@ -277,9 +277,8 @@ impl ContainerIndex {
                 feeds[index].push(entry);
             }
         }
-        let made = fresh.into_iter().zip(feeds).map(|(physical, feed)| {
-            RangeIndex::new(physical, FeedLog::from_sorted(feed))
-        });
+        let made =
+            fresh.into_iter().zip(feeds).map(|(physical, feed)| RangeIndex::new(physical, FeedLog::from_sorted(feed)));
         ranges.extend(made);
         ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
         self.ranges = ranges;

@@ -132,8 +132,7 @@ mod tests {
 
     #[test]
     fn slots_are_in_the_order_of_their_keys() {
-        let epks: [&[u8]; 8] =
-            [&[], &[0], &[0, 0], &[1; 15], &[1; 16], &[1; 17], &[1; 32], &[2; 16]];
+        let epks: [&[u8]; 8] = [&[], &[0], &[0, 0], &[1; 15], &[1; 16], &[1; 17], &[1; 32], &[2; 16]];
         let ids = ["a", "b", "item-1", "item-2"];
         let keys: Vec<Arc<Key>> = epks
             .iter()

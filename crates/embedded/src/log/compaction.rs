@@ -94,7 +94,9 @@ pub(crate) fn compact_once(shared: &Shared, tolerance: Tolerance) -> Result<bool
         let state = shared.state.read();
         let sealed: Vec<&Segment> = state.segments.0.values().filter(|segment| segment.sealed).collect();
         let weights: Vec<_> = sealed.iter().map(|segment| Weight { used: segment.used, dead: segment.dead }).collect();
-        let Some(chosen) = choose(&weights, shared.segment_bytes.saturating_sub(64 * 1024), tolerance) else { return Ok(false) };
+        let Some(chosen) = choose(&weights, shared.segment_bytes.saturating_sub(64 * 1024), tolerance) else {
+            return Ok(false);
+        };
         sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
     };
     let mut rewrite = Rewrite::begin(shared, &inputs)?;

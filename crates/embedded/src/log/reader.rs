@@ -63,9 +63,8 @@ fn run_length(wanted: &[Wanted]) -> usize {
 }
 
 fn read_run(files: &Files, segment: u32, offset: u32, count: usize) -> Result<Bytes> {
-    let file = files
-        .get(&segment)
-        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("segment {segment} is not open")))?;
+    let file =
+        files.get(&segment).ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("segment {segment} is not open")))?;
     let mut bytes = vec![0; count];
     read_exact_at(&**file, offset.into(), &mut bytes).map_err(|error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => {

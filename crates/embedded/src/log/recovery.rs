@@ -33,7 +33,11 @@ pub(crate) struct Recovered {
 
 /// Opens a folder, or makes a new one of an empty one. Every record is handed to `visit`, in the order of the log.
 /// Nothing in the folder is changed before all of it was found good.
-pub(crate) fn open(vfs: &Arc<dyn Vfs>, segment_bytes: u64, visit: &mut dyn FnMut(Location, &Record<'_>)) -> Result<Recovered> {
+pub(crate) fn open(
+    vfs: &Arc<dyn Vfs>,
+    segment_bytes: u64,
+    visit: &mut dyn FnMut(Location, &Record<'_>),
+) -> Result<Recovered> {
     let names = vfs.list().map_err(|error| io_error("list the folder", error))?;
     if !has_format(&**vfs, &names)? {
         return create(&**vfs, segment_bytes, &names);
@@ -41,7 +45,8 @@ pub(crate) fn open(vfs: &Arc<dyn Vfs>, segment_bytes: u64, visit: &mut dyn FnMut
     let (spans, mut obsolete) = tile(&names)?;
     let mut all = Vec::with_capacity(spans.len());
     for span in spans {
-        let file = vfs.open(&span.file_name()).map_err(|error| io_error(format!("open {}", span.file_name()), error))?;
+        let file =
+            vfs.open(&span.file_name()).map_err(|error| io_error(format!("open {}", span.file_name()), error))?;
         all.push(Segment::new(span, file));
     }
     // A crash between beginning a segment and ending the one before it leaves both without a seal, the new one blank.
@@ -81,7 +86,8 @@ fn create(vfs: &dyn Vfs, segment_bytes: u64, names: &[String]) -> Result<Recover
             is_blank(&Segment::new(first, file))?
         };
         if !is_ours {
-            let message = format!("the folder is not a changefeed store: it has {name} but no FORMAT; choose an empty one");
+            let message =
+                format!("the folder is not a changefeed store: it has {name} but no FORMAT; choose an empty one");
             return Err(Error::new(ErrorKind::UnknownFormat, message));
         }
     }
@@ -119,7 +125,8 @@ fn settle(vfs: &dyn Vfs, names: &[String], obsolete: &[String], all: &[Segment],
 
 fn lost_segment(all: &[Segment]) -> Error {
     let last = all.last().map_or(0, |segment| segment.span.last);
-    let message = format!("the log ends with segment {last}, but a later one is missing: restore the folder from a backup");
+    let message =
+        format!("the log ends with segment {last}, but a later one is missing: restore the folder from a backup");
     Error::new(ErrorKind::Corrupt, message)
 }
 

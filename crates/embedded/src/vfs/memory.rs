@@ -82,10 +82,7 @@ impl MemoryDisk {
     }
 
     fn with(tracked: bool) -> Self {
-        Self {
-            names: Arc::default(),
-            power: Arc::new(Power { tracked, calls_left: AtomicU64::new(u64::MAX) }),
-        }
+        Self { names: Arc::default(), power: Arc::new(Power { tracked, calls_left: AtomicU64::new(u64::MAX) }) }
     }
 
     /// Lets `calls` more changing calls succeed; all later ones fail as on a dead machine.

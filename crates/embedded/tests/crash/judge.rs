@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use changefeed_core::{
-    Change, Container, Continuation, FeedRange, ListItems, Mode, Operation, ReadChanges, StartFrom, Timestamp, check_tiling,
+    Change, Container, Continuation, FeedRange, ListItems, Mode, Operation, ReadChanges, StartFrom, Timestamp,
+    check_tiling,
 };
 use changefeed_embedded::Engine;
 
@@ -150,7 +151,8 @@ fn check_versions(ledger: &Ledger, container: &str, found: Vec<Version>) {
                 Some(number) => numbers.insert(&effect.id, number),
                 None => numbers.remove(&*effect.id),
             };
-            let (lsn, id, previous, current) = found.next().unwrap_or_else(|| panic!("the feed ends before {effect:?}"));
+            let (lsn, id, previous, current) =
+                found.next().unwrap_or_else(|| panic!("the feed ends before {effect:?}"));
             assert_eq!((&*id, previous, current), (&*effect.id, before, effect.number), "at lsn {lsn}");
             assert_eq!(lsn, commit.lsn.unwrap_or(lsn), "{effect:?}");
         }

@@ -136,7 +136,10 @@ impl Ledger {
                 last.ranges = ranges.clone();
             }
             let held = last.effects.first().and_then(|effect| {
-                found.items.get(&(last.container.clone(), effect.id.clone())).filter(|held| Some(held.number) == effect.number)
+                found
+                    .items
+                    .get(&(last.container.clone(), effect.id.clone()))
+                    .filter(|held| Some(held.number) == effect.number)
             });
             last.lsn = last.lsn.or(held.and_then(|held| held.lsn));
             for effect in &mut last.effects {

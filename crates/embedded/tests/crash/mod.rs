@@ -1,6 +1,6 @@
 //! What the tests of crashes share: a script of writes, a ledger of what was acknowledged, and a judge who compares
 //! the ledger with what a store shows after it was opened again.
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of this")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "every test binary uses a part of this")]
 
 pub mod judge;
 pub mod ledger;

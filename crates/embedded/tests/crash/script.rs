@@ -22,7 +22,6 @@ pub const VERSIONED: &str = "versioned";
 /// All versions, for a second only: history is purged and compacted all the time.
 pub const BRIEF: &str = "brief";
 
-
 /// How many items there are at most.
 const IDS: u64 = 12;
 
@@ -44,7 +43,14 @@ pub struct Script {
 
 impl Script {
     pub fn new(seed: u64, durability: Durability) -> Self {
-        Self { clock: TestClock::new(), ledger: Ledger::default(), durability, filler: 20_000, segment_bytes: 192 * 1024, rng: Rng::new(seed) }
+        Self {
+            clock: TestClock::new(),
+            ledger: Ledger::default(),
+            durability,
+            filler: 20_000,
+            segment_bytes: 192 * 1024,
+            rng: Rng::new(seed),
+        }
     }
 
     /// Another future of the same past, with a clock of its own.
@@ -80,7 +86,7 @@ impl Script {
     /// One step. An error means that the store failed.
     pub fn step(&mut self, engine: &Engine) -> Result<()> {
         match self.rng.below(100) {
-            0..80 => self.write(engine),
+            0..80 => self.step_write(engine),
             80..84 => self.split(engine),
             84..87 => self.merge(engine),
             87..92 => {
@@ -91,7 +97,8 @@ impl Script {
         }
     }
 
-    fn write(&mut self, engine: &Engine) -> Result<()> {
+    /// A step that writes items.
+    pub fn step_write(&mut self, engine: &Engine) -> Result<()> {
         let container = [PLAIN, PLAIN, VERSIONED, BRIEF][self.rng.below(4) as usize].to_owned();
         let picture = self.ledger.picture.at(self.clock.now());
         let key = self.rng.below(KEYS);

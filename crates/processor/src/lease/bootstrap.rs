@@ -2,19 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{
-    Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, ReadChanges, Result, StartFrom,
-};
+use changefeed_core::{Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, ReadChanges, Result, StartFrom};
 
 use super::{
     coverage::{self, Child, Covered},
-    document::{Anchor, Anchors, InfoDocument, LeaseDocument, LockDocument},
+    document::{Anchor, Anchors, InfoDocument, LeaseDocument, LeaseVersion, LockDocument},
+    prefix::LeaseToken,
     store::{LeaseStore, Listing},
 };
-use crate::{
-    backoff::Backoff,
-    runtime::Runtime,
-};
+use crate::{backoff::Backoff, runtime::Runtime};
 
 /// A lock that nobody has touched for this long, as far as we saw, is free: its holder died. .NET uses the same span.
 const LOCK_LIFE: Duration = Duration::from_secs(30);
@@ -81,7 +77,8 @@ impl Bootstrap<'_> {
             Ok(etag) => Ok(etag.map(|etag| (id, field, etag))),
             Err(error) if error.effect() == Effect::Unknown => {
                 let item = self.store.read_raw(&id, field.as_deref()).await?;
-                let own = item.filter(|item| LockDocument::parse(&item.body).is_ok_and(|lock| lock.nonce() == Some(&nonce)));
+                let own =
+                    item.filter(|item| LockDocument::parse(&item.body).is_ok_and(|lock| lock.nonce() == Some(&nonce)));
                 Ok(own.map(|item| (id, field, item.etag)))
             }
             Err(error) => Err(error),
@@ -146,15 +143,33 @@ impl Bootstrap<'_> {
         }
     }
 
-    /// Creates a free lease that begins where its range began.
+    /// Creates a free lease that begins where its range began; several, if its parts began at different positions.
     ///
     /// # Errors
     /// Those of the store. That it exists already is fine.
     pub async fn create(&self, child: &Child, anchors: &Anchors) -> Result<()> {
-        let id = self.store.lease_id(&child.token);
+        let pieces = anchors.pieces(&child.range);
+        if pieces.len() <= 1 {
+            let anchor = pieces.into_iter().next().map(|(_, anchor)| anchor);
+            return self.create_one(child.version, child.token.clone(), child.range.clone(), anchor).await;
+        }
+        for (range, anchor) in pieces {
+            self.create_one(LeaseVersion::FeedRange, LeaseToken::from(&range), range, Some(anchor)).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_one(
+        &self,
+        version: LeaseVersion,
+        token: LeaseToken,
+        range: FeedRange,
+        anchor: Option<Anchor>,
+    ) -> Result<()> {
+        let id = self.store.lease_id(&token);
         let field = self.store.partition_key_field(&id);
-        let mut document = LeaseDocument::new(id, field, child.version, child.token.clone(), child.range.clone(), self.mode);
-        if let Some(Anchor::Continuation(token)) = anchors.of(&child.range).into_iter().next() {
+        let mut document = LeaseDocument::new(id, field, version, token, range, self.mode);
+        if let Some(Anchor::Continuation(token)) = anchor {
             document.continuation = Some(token);
         }
         match self.store.create(document).await {
@@ -191,7 +206,9 @@ impl Bootstrap<'_> {
 /// The leases of a listing, with their ranges. Old leases without a range get that of the physical range they name.
 pub fn covered(listing: &Listing, ranges: &[changefeed_core::PhysicalRange]) -> Vec<Covered> {
     let of = |document: &LeaseDocument| {
-        let named = || ranges.iter().find(|range| range.id.as_str() == document.token.as_str()).map(|range| range.range.clone());
+        let named = || {
+            ranges.iter().find(|range| range.id.as_str() == document.token.as_str()).map(|range| range.range.clone())
+        };
         document.feed_range.clone().or_else(named)
     };
     let leases = listing.leases.iter().filter_map(|lease| {

@@ -31,8 +31,8 @@ pub struct Audit {
     pub holes: Vec<FeedRange>,
     /// Leases that have keys in common, in key order: their changes arrive twice.
     pub overlaps: Vec<(LeaseToken, LeaseToken)>,
-    /// Leases whose whole range is tiled by leases inside it: parents that somebody forgot to delete. Deleting all of
-    /// them leaves no hole.
+    /// Leases whose whole range is tiled by leases inside it, which are parents that somebody forgot to delete; then
+    /// tombstones that are not needed any more to repair a hole. Deleting all of them leaves no hole.
     pub covered_by_others: Vec<LeaseToken>,
 }
 
@@ -113,7 +113,11 @@ pub fn audit(leases: &[Covered]) -> Audit {
         let inside = partners.into_iter().filter(|other| lease.may_rely_on(other)).map(|other| &other.range);
         uncovered(&lease.range, inside).is_empty().then(|| lease.token.clone())
     };
-    let covered_by_others = partners.into_iter().filter_map(covered).collect();
+    let mut covered_by_others: Vec<_> = partners.into_iter().filter_map(covered).collect();
+    let idle = |tombstone: &&Covered| {
+        tombstone.gone && uncovered(&tombstone.range, alive.iter().map(|lease| &lease.range)).is_empty()
+    };
+    covered_by_others.extend(leases.iter().filter(idle).map(|tombstone| tombstone.token.clone()));
     Audit { holes, overlaps, covered_by_others }
 }
 

@@ -171,7 +171,8 @@ impl Keeper {
         let (sender, orders) = mpsc::channel(WAITING);
         let deadline = lease.confirmed() + timing.fence();
         let (guard, fence) = Guard::new(LeaseStatus { deadline, ..LeaseStatus::default() });
-        let keeper = Self { lease, runtime, timing, orders, guard, backlog: VecDeque::new(), report, state: None, noted: None };
+        let keeper =
+            Self { lease, runtime, timing, orders, guard, backlog: VecDeque::new(), report, state: None, noted: None };
         keeper.publish();
         (keeper, KeeperHandle { orders: sender, fence })
     }
@@ -389,7 +390,12 @@ impl Keeper {
                     drop(reply.send(Ended::Lost(loss)));
                     return;
                 }
-                Order::Checkpoint(_, None) | Order::Attempts(_) | Order::State(_) | Order::Note(_) | Order::Refresh | Order::Document(_) => {}
+                Order::Checkpoint(_, None)
+                | Order::Attempts(_)
+                | Order::State(_)
+                | Order::Note(_)
+                | Order::Refresh
+                | Order::Document(_) => {}
             }
         }
     }

@@ -1,9 +1,7 @@
 //! The lease container: the only place that reads and writes lease documents.
 
 use bytes::Bytes;
-use changefeed_core::{
-    Batch, Container, ETag, Error, ErrorKind, Item, ItemId, ItemKey, PartitionKey, Result, Write,
-};
+use changefeed_core::{Batch, Container, ETag, Error, ErrorKind, Item, ItemId, ItemKey, PartitionKey, Result, Write};
 
 use super::{
     document::{DocumentError, LeaseDocument},
@@ -160,7 +158,9 @@ impl LeaseStore {
         let body = Bytes::from(document.to_json());
         let write = Write::Replace { body, if_match: Some(version.clone()) };
         let etag = self.write(&document.id, document.partition_key.as_deref(), write).await?;
-        etag.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no etag for a write").with_unknown_effect())
+        etag.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "the store returned no etag for a write").with_unknown_effect()
+        })
     }
 
     /// Deletes one version of a lease.

@@ -17,11 +17,8 @@ pub struct LeaseTiming {
 
 impl LeaseTiming {
     /// What .NET and Java hosts use: 13, 17 and 60 s.
-    pub const REMOTE: Self = Self {
-        acquire: Duration::from_secs(13),
-        renew: Duration::from_secs(17),
-        expiration: Duration::from_secs(60),
-    };
+    pub const REMOTE: Self =
+        Self { acquire: Duration::from_secs(13), renew: Duration::from_secs(17), expiration: Duration::from_secs(60) };
 
     /// For a lease container in the same process, where a request costs microseconds: 1, 2 and 8 s.
     pub const EMBEDDED: Self =

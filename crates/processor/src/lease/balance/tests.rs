@@ -153,6 +153,20 @@ fn a_request_that_would_tip_the_balance_is_withdrawn_not_enforced() {
 }
 
 #[test]
+fn a_request_is_not_withdrawn_only_to_swap_places_with_the_owner() {
+    let mut view = leases(&[("a", 5), ("b", 3), ("me", 4)]);
+    view[0].hand_over_to = Some(ME.into());
+    assert_eq!(plan_at_most(&view, None), [], "b is the one to act");
+}
+
+#[test]
+fn a_host_that_asked_for_a_lease_has_a_share_of_the_free_ones() {
+    let mut view = leases(&[("", 4)]);
+    view[0].hand_over_to = Some("b".into());
+    assert_eq!(counts(&plan_at_most(&view, None)), [2, 0, 0, 0]);
+}
+
+#[test]
 fn a_request_for_a_lease_whose_owner_died_becomes_a_take() {
     let mut view = leases(&[("!a", 1), ("b", 1)]);
     view[0].hand_over_to = Some(ME.into());

@@ -1,0 +1,121 @@
+//! `changefeed demo`: the whole idea in one terminal.
+
+mod folder;
+mod ledger;
+mod narrator;
+mod stage;
+mod story;
+mod terminal;
+mod writer;
+
+use std::{fmt::Write as _, io, sync::Arc, time::Duration};
+
+use changefeed::runtime::{Runtime, TokioRuntime};
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+
+use self::{
+    folder::Folder,
+    ledger::{SharedLedger, Totals},
+    narrator::{Event, Narrator},
+    stage::{ATTEMPTS, Stage},
+    story::Story,
+    terminal::{Paint, Style, grouped},
+};
+use crate::{
+    args::DemoArgs,
+    exit::{Exit, Result, print},
+};
+
+const INTRODUCTION: &str = "Orders come in, hosts handle them, things go wrong, and nothing is lost.";
+
+/// How a performance came out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Outcome {
+    #[serde(flatten)]
+    totals: Totals,
+    seconds: f64,
+    #[serde(skip)]
+    interrupted: bool,
+}
+
+/// Runs the demo.
+pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
+    let folder = Folder::choose(args.keep.as_deref())?;
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = tokio.block_on(perform(args, &folder));
+    // What a second Ctrl-C has left running must not wait for anything.
+    tokio.shutdown_background();
+    let Some(outcome) = outcome? else { return Ok(Exit::Interrupted) };
+    let text = if args.json {
+        serde_json::to_string(&outcome)? + "\n"
+    } else {
+        page(&outcome, &folder, Paint::on(&io::stdout()))
+    };
+    print(&text)?;
+    Ok(match outcome {
+        Outcome { interrupted: true, .. } => Exit::Interrupted,
+        Outcome { totals: Totals { lost: 0, .. }, .. } => Exit::Good,
+        _ => Exit::Unhealthy,
+    })
+}
+
+/// Performs the story; none if it was cut off by a second Ctrl-C.
+async fn perform(args: &DemoArgs, folder: &Folder) -> Result<Option<Outcome>> {
+    let runtime = TokioRuntime::new();
+    // Unbounded: hosts must never wait for the terminal, and what they tell is little.
+    let (events, inbox) = mpsc::unbounded_channel();
+    let ledger = SharedLedger::default();
+    let (narrator, scene) = Narrator::new(ledger.clone(), Arc::clone(&runtime));
+    drop(runtime.spawn("narrator", Box::pin(narrator.run(inbox))));
+    drop(events.send(Event::Chapter(INTRODUCTION.to_owned())));
+    let place = if folder.is_kept() { "a store" } else { "a temporary store" };
+    drop(events.send(Event::Say(format!("{place} in {}; every write is on disk before it counts", folder.path().display()))));
+
+    let mut stage = Stage::open(folder, args.seed, Arc::clone(&runtime), ledger.clone(), events.clone()).await?;
+    let length = Duration::from_secs(u64::from(args.seconds));
+    let mut story = Story::new(Arc::clone(&runtime), events.clone(), scene, length);
+    let interrupted = tokio::select! {
+        performed = story.perform(&mut stage) => performed.map(|()| false)?,
+        pressed = tokio::signal::ctrl_c() => pressed.map(|()| true)?,
+    };
+    if interrupted {
+        drop(events.send(Event::Say("Ctrl-C: the story ends here; once more to leave at once".to_owned())));
+    }
+    tokio::select! {
+        finished = story.finish(&mut stage) => finished?,
+        pressed = tokio::signal::ctrl_c() => return pressed.map(|()| None).map_err(Into::into),
+    }
+    stage.close().await?;
+    let (shown, all_shown) = oneshot::channel();
+    drop(events.send(Event::End(shown)));
+    drop(all_shown.await);
+    let seconds = (runtime.monotonic().as_secs_f64() * 10.0).round() / 10.0;
+    Ok(Some(Outcome { totals: ledger.lock().totals(), seconds, interrupted }))
+}
+
+/// The ledger for people.
+fn page(outcome: &Outcome, folder: &Folder, paint: Paint) -> String {
+    let Totals { written, delivered, duplicates, dead_letters, lost } = outcome.totals;
+    let (lost_style, lost_says) = match lost {
+        0 => (Style::Green, "every change is accounted for"),
+        _ => (Style::Red, "this must not happen: please report it, with the output above"),
+    };
+    let dead_says = format!("set aside after {ATTEMPTS} attempts, with their error");
+    let rows = [
+        ("written", written as u64, Style::Bold, "changes acknowledged by the store"),
+        ("delivered", delivered as u64, Style::Bold, "handled by a host"),
+        ("duplicates", duplicates, Style::Bold, "handled again after the crash: at least once, never less"),
+        ("dead letters", dead_letters as u64, Style::Bold, dead_says.as_str()),
+        ("lost", lost as u64, lost_style, lost_says),
+    ];
+    let mut text = format!("\n{}\n", paint.paint(Style::Bold, &format!("Ledger after {:.1} s", outcome.seconds)));
+    for (name, count, style, says) in rows {
+        let count = paint.paint(style, &format!("{:>9}", grouped(count)));
+        drop(writeln!(text, "  {name:<13}{count}   {}", paint.paint(Style::Dim, says)));
+    }
+    if folder.is_kept() {
+        drop(writeln!(text, "\nThe store stays in {}.", folder.path().display()));
+    }
+    text
+}

@@ -1,0 +1,329 @@
+//! The narrator: says in plain words what hosts tell, keeps the scene that the story waits for, draws the status.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use changefeed::{Failure, LeaseToken, Notification, Release, runtime::Runtime};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    ledger::SharedLedger,
+    stage::ATTEMPTS,
+    terminal::{Paint, Style, Terminal, grouped},
+};
+
+/// Between two drawings of the status on a terminal.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// Between two lines of status where nothing can be redrawn.
+const REPEAT: Duration = Duration::from_secs(2);
+
+/// Something to tell.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A new chapter of the story begins.
+    Chapter(String),
+    /// In the story's own words.
+    Say(String),
+    /// A host is about to start.
+    Starting(&'static str),
+    /// A host was ended without warning.
+    Died(&'static str),
+    /// A host said something.
+    Told(&'static str, Notification),
+    /// A delegate could not handle an order.
+    Refused { host: &'static str, item: String, attempt: u32, reason: String },
+    /// That is all; the answer comes when everything was shown.
+    End(oneshot::Sender<()>),
+}
+
+/// Who has what, as far as hosts have told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scene {
+    /// Hosts that live, with their leases.
+    pub(crate) hosts: BTreeMap<&'static str, BTreeSet<LeaseToken>>,
+    /// Items in the dead-letter container.
+    pub(crate) dead_letters: usize,
+    /// Splits that a host has followed.
+    pub(crate) splits: usize,
+}
+
+impl Scene {
+    /// Whether all `ranges` have an owner.
+    pub(crate) fn is_covered(&self, ranges: usize) -> bool {
+        self.hosts.values().map(BTreeSet::len).sum::<usize>() == ranges
+    }
+
+    /// Whether all `ranges` have an owner, and no host has two more than another.
+    pub(crate) fn is_balanced(&self, ranges: usize) -> bool {
+        let counts = || self.hosts.values().map(BTreeSet::len);
+        self.is_covered(ranges) && counts().max().unwrap_or(0) - counts().min().unwrap_or(0) <= 1
+    }
+
+    fn owner(&self, lease: &LeaseToken) -> Option<&'static str> {
+        self.hosts.iter().find(|(_, leases)| leases.contains(lease)).map(|(host, _)| *host)
+    }
+}
+
+/// What the narrator remembers.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    paint: Paint,
+    pub(crate) scene: Scene,
+    /// Leases of hosts that died: whose, and when.
+    orphans: BTreeMap<LeaseToken, (&'static str, Duration)>,
+    /// Leases that have to catch up after a takeover.
+    behind: BTreeSet<LeaseToken>,
+    /// Leases on their way from one host to another: the giver often tells first.
+    given: BTreeMap<LeaseToken, &'static str>,
+    dead: BTreeSet<&'static str>,
+}
+
+impl Memory {
+    pub(crate) fn new(paint: Paint) -> Self {
+        Self {
+            paint,
+            scene: Scene::default(),
+            orphans: BTreeMap::new(),
+            behind: BTreeSet::new(),
+            given: BTreeMap::new(),
+            dead: BTreeSet::new(),
+        }
+    }
+
+    /// Takes note of an event; what is to be said about it, if anything.
+    pub(crate) fn hear(&mut self, event: &Event, now: Duration) -> Option<String> {
+        match event {
+            Event::Chapter(_) | Event::End(_) => None,
+            Event::Say(text) => Some(text.clone()),
+            Event::Starting(host) => {
+                self.scene.hosts.insert(host, BTreeSet::new());
+                None
+            }
+            Event::Died(host) => {
+                self.dead.insert(host);
+                let leases = self.scene.hosts.remove(host).unwrap_or_default();
+                let names: Vec<_> = leases.iter().map(LeaseToken::to_string).collect();
+                self.orphans.extend(leases.into_iter().map(|lease| (lease, (*host, now))));
+                Some(format!("{} died without warning; ranges {} stand still", self.host(host), names.join(" and ")))
+            }
+            Event::Told(host, _) if self.dead.contains(host) => None,
+            Event::Told(host, notification) => self.told(host, notification, now),
+            Event::Refused { host, item, attempt, reason } => {
+                let (host, item) = (self.host(host), self.paint.paint(Style::Red, item));
+                Some(format!("{host} cannot handle {item}, attempt {attempt} of {ATTEMPTS}: {reason}"))
+            }
+        }
+    }
+
+    fn told(&mut self, host: &'static str, notification: &Notification, now: Duration) -> Option<String> {
+        let name = self.host(host);
+        match notification {
+            Notification::LeaseAcquired(lease) => Some(self.acquired(host, lease, now)),
+            Notification::LeaseReleased(lease, release) => {
+                let ours = self.scene.hosts.entry(host).or_default().remove(lease);
+                match release {
+                    Release::Lost(loss) => Some(format!("{name} lost range {lease}: {loss}")),
+                    Release::HandedOver(_) if ours => {
+                        self.given.insert(lease.clone(), host);
+                        None
+                    }
+                    Release::Stopped | Release::HandedOver(_) | Release::RangeGone => None,
+                }
+            }
+            Notification::Split { parent, children } => {
+                self.scene.splits += 1;
+                let children: Vec<_> = children.iter().map(LeaseToken::to_string).collect();
+                let children = children.join(" and ");
+                Some(format!("{name} follows: ranges {children} go on exactly where range {parent} had got to"))
+            }
+            Notification::DeadLettered { lease, item, .. } => {
+                self.scene.dead_letters += 1;
+                let item = self.paint.paint(Style::Red, item);
+                Some(format!("{name} puts {item} into the dead-letter container; range {lease} goes on"))
+            }
+            Notification::CaughtUp(lease) if self.behind.remove(lease) => {
+                Some(format!("{name} has caught up on range {lease}"))
+            }
+            // The delegate tells about its own failures, with the attempt.
+            Notification::Error(_, Failure::Delegate(_)) => None,
+            Notification::Error(_, failure) => Some(format!("{name} reports: {failure}")),
+            _ => None,
+        }
+    }
+
+    fn acquired(&mut self, host: &'static str, lease: &LeaseToken, now: Duration) -> String {
+        let before = self.scene.owner(lease).filter(|before| *before != host);
+        if let Some(before) = before {
+            self.scene.hosts.entry(before).or_default().remove(lease);
+        }
+        let before = self.given.remove(lease).or(before);
+        self.scene.hosts.entry(host).or_default().insert(lease.clone());
+        let name = self.host(host);
+        if let Some((late, died)) = self.orphans.remove(lease) {
+            self.behind.insert(lease.clone());
+            let seconds = now.saturating_sub(died).as_secs_f64();
+            return format!("{name} takes over range {lease}, {seconds:.1} s after {} died", self.host(late));
+        }
+        match before {
+            Some(before) => format!("{name} gets range {lease} from {}", self.host(before)),
+            None => format!("{name} takes range {lease}"),
+        }
+    }
+
+    /// The host's name in its colour.
+    pub(crate) fn host(&self, name: &str) -> String {
+        let style = match name.bytes().next().unwrap_or_default() % 5 {
+            0 => Style::Magenta,
+            1 => Style::Yellow,
+            2 => Style::Cyan,
+            3 => Style::Green,
+            _ => Style::Blue,
+        };
+        self.paint.paint(style, name)
+    }
+}
+
+/// Tells the story as it happens.
+pub(crate) struct Narrator {
+    memory: Memory,
+    terminal: Terminal,
+    ledger: SharedLedger,
+    runtime: Arc<dyn Runtime>,
+    scene: watch::Sender<Scene>,
+}
+
+impl Narrator {
+    /// A narrator on stderr, and the scene as it changes.
+    pub(crate) fn new(ledger: SharedLedger, runtime: Arc<dyn Runtime>) -> (Self, watch::Receiver<Scene>) {
+        let (scene, seen) = watch::channel(Scene::default());
+        let memory = Memory::new(Paint::on(&io::stderr()));
+        (Self { memory, terminal: Terminal::on_stderr(), ledger, runtime, scene }, seen)
+    }
+
+    /// Listens until the end.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
+        let every = if self.terminal.is_live() { REDRAW } else { REPEAT };
+        let mut redraw = self.runtime.sleep(every);
+        loop {
+            tokio::select! {
+                biased;
+                event = inbox.recv() => match event {
+                    None => return,
+                    Some(Event::End(shown)) => {
+                        self.terminal.clear();
+                        drop(shown.send(()));
+                        return;
+                    }
+                    Some(event) => self.tell(&event),
+                },
+                () = &mut redraw => {
+                    redraw = self.runtime.sleep(every);
+                    self.draw();
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, event: &Event) {
+        let now = self.runtime.monotonic();
+        if let Event::Chapter(title) = event {
+            self.terminal.line("");
+            self.terminal.line(&self.memory.paint.paint(Style::Bold, title));
+        }
+        let said = self.memory.hear(event, now);
+        self.scene.send_replace(self.memory.scene.clone());
+        if let Some(text) = said {
+            let clock = self.memory.paint.paint(Style::Dim, &clock(now));
+            self.terminal.line(&format!("{clock}  {text}"));
+            if self.terminal.is_live() {
+                self.draw();
+            }
+        }
+    }
+
+    fn draw(&mut self) {
+        let clock = clock(self.runtime.monotonic());
+        let totals = self.ledger.lock().totals();
+        let number = |number: usize| grouped(number as u64);
+        let hosts = self.memory.scene.hosts.iter();
+        let hosts: Vec<_> = hosts.map(|(host, leases)| format!("{} {}", self.memory.host(host), leases.len())).collect();
+        let hosts = if hosts.is_empty() { String::new() } else { format!(" · ranges: {}", hosts.join(", ")) };
+        let text = format!(
+            "{clock}  {} written, {} delivered, {} to go{hosts}",
+            number(totals.written),
+            number(totals.delivered),
+            number(totals.lost)
+        );
+        if self.terminal.is_live() {
+            self.terminal.status(&text);
+        } else {
+            self.terminal.line(&text);
+        }
+    }
+}
+
+fn clock(now: Duration) -> String {
+    format!("{:5.1} s", now.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(token: &str) -> LeaseToken {
+        token.parse().unwrap()
+    }
+
+    fn acquired(host: &'static str, token: &str) -> Event {
+        Event::Told(host, Notification::LeaseAcquired(lease(token)))
+    }
+
+    #[test]
+    fn a_takeover_is_told_with_its_time_and_its_end() {
+        let mut memory = Memory::new(Paint::off());
+        let mut hear = |event: Event, second: u64| memory.hear(&event, Duration::from_secs(second));
+        assert_eq!(hear(Event::Starting("ada"), 0), None);
+        assert_eq!(hear(acquired("ada", "1"), 1).unwrap(), "ada takes range 1");
+        assert_eq!(hear(Event::Died("ada"), 2).unwrap(), "ada died without warning; ranges 1 stand still");
+        assert_eq!(hear(acquired("ada", "3"), 2), None, "the dead are silent");
+        assert_eq!(hear(acquired("bob", "1"), 4).unwrap(), "bob takes over range 1, 2.0 s after ada died");
+        let caught_up = || Event::Told("bob", Notification::CaughtUp(lease("1")));
+        assert_eq!(hear(caught_up(), 5).unwrap(), "bob has caught up on range 1");
+        assert_eq!(hear(caught_up(), 6), None, "only once");
+    }
+
+    #[test]
+    fn a_hand_over_moves_the_range_whichever_side_tells_first() {
+        let released = || Event::Told("bob", Notification::LeaseReleased(lease("1"), Release::HandedOver("eve".into())));
+        for giver_first in [true, false] {
+            let mut memory = Memory::new(Paint::off());
+            memory.hear(&acquired("bob", "1"), Duration::ZERO);
+            if giver_first {
+                memory.hear(&released(), Duration::ZERO);
+            }
+            let said = memory.hear(&acquired("eve", "1"), Duration::ZERO);
+            assert_eq!(said.unwrap(), "eve gets range 1 from bob");
+            if !giver_first {
+                memory.hear(&released(), Duration::ZERO);
+            }
+            assert_eq!(memory.scene.owner(&lease("1")), Some("eve"));
+            assert!(memory.scene.is_balanced(1));
+        }
+    }
+
+    #[test]
+    fn balanced_means_all_ranges_owned_and_nobody_two_ahead() {
+        let mut memory = Memory::new(Paint::off());
+        for event in [Event::Starting("ada"), Event::Starting("bob"), acquired("ada", "0"), acquired("ada", "1")] {
+            memory.hear(&event, Duration::ZERO);
+        }
+        assert!(memory.scene.is_covered(2) && !memory.scene.is_balanced(2));
+        memory.hear(&acquired("bob", "2"), Duration::ZERO);
+        assert!(memory.scene.is_balanced(3) && !memory.scene.is_balanced(4));
+    }
+}

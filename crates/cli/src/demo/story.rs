@@ -1,0 +1,194 @@
+//! The story: what happens, in which order, and what must have happened before it goes on.
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed::{core::Result, runtime::Runtime};
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    ledger::Order,
+    narrator::{Event, Scene},
+    stage::{RANGES, Stage, TIMING},
+};
+
+/// What the events themselves need, mostly for leases to expire; the rest of the time is spread between them.
+const EVENTS_TAKE: Duration = Duration::from_secs(7);
+
+/// How many pauses the story has.
+const PAUSES: u32 = 5;
+
+/// The shortest pause: long enough for the work to go on visibly.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Nothing in the story takes this long on a machine that is well; after it the story goes on and the ledger judges.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many changes the rush has.
+const RUSH: usize = 1200;
+
+/// The host to die has handled this many orders of unfinished batches: they are delivered again.
+const IN_HAND: usize = 15;
+
+/// The range that splits.
+const SPLIT: u64 = 2;
+
+/// The script, and what it needs to be performed.
+pub(crate) struct Story {
+    runtime: Arc<dyn Runtime>,
+    events: mpsc::UnboundedSender<Event>,
+    scene: watch::Receiver<Scene>,
+    pause: Duration,
+}
+
+impl Story {
+    /// A story of about `length`.
+    pub(crate) fn new(
+        runtime: Arc<dyn Runtime>,
+        events: mpsc::UnboundedSender<Event>,
+        scene: watch::Receiver<Scene>,
+        length: Duration,
+    ) -> Self {
+        let pause = (length.saturating_sub(EVENTS_TAKE) / PAUSES).max(SHORTEST_PAUSE);
+        Self { runtime, events, scene, pause }
+    }
+
+    /// Performs all of it but the end.
+    pub(crate) async fn perform(&mut self, stage: &mut Stage) -> Result<()> {
+        self.three_hosts_start(stage).await?;
+        self.one_dies(stage).await?;
+        self.two_join(stage).await?;
+        self.a_range_splits(stage).await?;
+        self.an_item_is_poison(stage).await
+    }
+
+    async fn three_hosts_start(&mut self, stage: &mut Stage) -> Result<()> {
+        self.chapter("1. Three hosts share the work");
+        self.say(&format!("a container with {RANGES} ranges; a writer places and updates 300 orders a second"));
+        stage.start_writer();
+        for host in ["ada", "bob", "cleo"] {
+            stage.start_host(host).await?;
+        }
+        self.until(|scene| scene.is_balanced(RANGES)).await;
+        self.say("each host has its share: every order goes to one host, in order for each customer");
+        self.rest().await;
+        Ok(())
+    }
+
+    async fn one_dies(&mut self, stage: &mut Stage) -> Result<()> {
+        self.chapter("2. A host dies without warning");
+        self.say("a rush of 1,200 orders; ada will die in the middle of it");
+        let before = stage.writer.ledger.lock().totals().duplicates;
+        let mut died = false;
+        let writer = stage.writer.clone();
+        let rush = writer.changes(RUSH);
+        tokio::pin!(rush);
+        let limit = self.runtime.monotonic() + PATIENCE;
+        let mut rushed = false;
+        while !(died && rushed) {
+            tokio::select! {
+                biased;
+                result = &mut rush, if !rushed => {
+                    result?;
+                    rushed = true;
+                }
+                () = self.runtime.sleep(Duration::from_millis(2)), if !died => {
+                    if stage.in_hand("ada") >= IN_HAND || self.runtime.monotonic() >= limit {
+                        stage.kill("ada");
+                        died = true;
+                    }
+                }
+            }
+        }
+        self.say(&format!("its leases expire {} s after its last sign of life", TIMING.expiration.as_secs()));
+        self.until(|scene| scene.is_covered(RANGES)).await;
+        self.settle(stage).await;
+        let again = stage.writer.ledger.lock().totals().duplicates - before;
+        self.say(&format!("{again} orders were delivered twice: ada had handled them, but died before it stored that"));
+        self.rest().await;
+        Ok(())
+    }
+
+    async fn two_join(&mut self, stage: &mut Stage) -> Result<()> {
+        self.chapter("3. Two hosts join");
+        self.say("dan and eve ask for their share; owners finish their batch, store progress and hand over");
+        let before = stage.writer.ledger.lock().totals().duplicates;
+        for host in ["dan", "eve"] {
+            stage.start_host(host).await?;
+        }
+        self.until(|scene| scene.is_balanced(RANGES)).await;
+        let again = stage.writer.ledger.lock().totals().duplicates - before;
+        self.say(&format!("balanced again; {again} orders were delivered twice by these moves"));
+        self.rest().await;
+        Ok(())
+    }
+
+    async fn a_range_splits(&mut self, stage: &mut Stage) -> Result<()> {
+        self.chapter("4. A range splits");
+        let before = stage.writer.ledger.lock().totals().duplicates;
+        let children = stage.split(SPLIT).await?;
+        self.say(&format!("the store splits range {SPLIT} into ranges {}", children.join(" and ")));
+        self.until(|scene| scene.splits == 1 && scene.is_balanced(RANGES + 1)).await;
+        let again = stage.writer.ledger.lock().totals().duplicates - before;
+        self.say(&format!("{} ranges now; {again} orders were delivered twice by the split", RANGES + 1));
+        self.rest().await;
+        Ok(())
+    }
+
+    async fn an_item_is_poison(&mut self, stage: &mut Stage) -> Result<()> {
+        self.chapter("5. An item is poison");
+        let (id, customer) = ("poison-1".to_owned(), "customer-1".to_owned());
+        self.say("the writer places poison-1, an order that no host can handle");
+        stage.writer.write(&Order { id, customer, version: 1, amount: -100 }).await?;
+        self.until(|scene| scene.dead_letters == 1).await;
+        self.rest().await;
+        Ok(())
+    }
+
+    /// The end, also of a story that was cut short: everything written is waited for, then hosts stop.
+    pub(crate) async fn finish(&mut self, stage: &mut Stage) -> Result<()> {
+        self.chapter("6. The end");
+        stage.stop_writer().await?;
+        self.say("the writer stops; the hosts handle what is left");
+        self.settle(stage).await;
+        stage.stop_hosts().await?;
+        self.say("all hosts have stored their progress, given their leases back and stopped");
+        stage.count_dead_letters().await
+    }
+
+    /// Waits until hardly anything is under way, or nothing moves any more. While the writer writes, a little always is.
+    async fn settle(&mut self, stage: &Stage) {
+        let (mut least, mut since) = (usize::MAX, self.runtime.monotonic());
+        loop {
+            let open = stage.writer.ledger.lock().open().saturating_sub(self.scene.borrow().dead_letters);
+            let now = self.runtime.monotonic();
+            if open < least {
+                (least, since) = (open, now);
+            }
+            if open <= stage.usually_open() || now.saturating_sub(since) >= PATIENCE {
+                return;
+            }
+            self.runtime.sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn until(&mut self, condition: impl Fn(&Scene) -> bool) {
+        let limit = self.runtime.sleep(PATIENCE);
+        tokio::select! {
+            biased;
+            _ = self.scene.wait_for(condition) => {}
+            () = limit => self.say("(this takes longer than it should)"),
+        }
+    }
+
+    async fn rest(&self) {
+        self.runtime.sleep(self.pause).await;
+    }
+
+    fn chapter(&self, title: &str) {
+        drop(self.events.send(Event::Chapter(title.to_owned())));
+    }
+
+    fn say(&self, text: &str) {
+        drop(self.events.send(Event::Say(text.to_owned())));
+    }
+}

@@ -1,0 +1,60 @@
+//! How the command ends.
+
+use std::{
+    error::Error as StdError,
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+/// Any error: nobody handles them here, they are only shown.
+pub(crate) type Error = Box<dyn StdError + Send + Sync>;
+
+/// Shorthand for results of sub-commands.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// What the exit code says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// 0: done, and all is well.
+    Good,
+    /// 1: done, but what was looked at is not well, or there is nothing.
+    Unhealthy,
+    /// 2: could not be done.
+    Failed,
+    /// 130: ended by Ctrl-C, as shells say it.
+    Interrupted,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Good => 0,
+            Exit::Unhealthy => 1,
+            Exit::Failed => 2,
+            Exit::Interrupted => 130,
+        })
+    }
+}
+
+/// Shows an error with its causes.
+pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    // If nobody can read it, the exit code has to say it alone.
+    drop(writeln!(io::stderr(), "error: {text}"));
+    Exit::Failed
+}
+
+/// Writes a result to stdout. A reader that has gone away (`| head`) is not an error.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| format!("write to stdout: {error}").into()),
+    }
+}

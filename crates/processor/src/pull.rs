@@ -1,0 +1,337 @@
+//! The pull model: reading a container, a feed range or a partition key at the caller's own pace.
+
+mod base64;
+mod bookmark;
+
+use std::{collections::VecDeque, fmt, future::poll_fn, task::Poll};
+
+use changefeed_core::{
+    Change, ChangePage, Container, Error, ErrorKind, FeedRange, Mode, PartitionKey, PhysicalRange, ReadChanges, Result,
+    StartFrom,
+};
+use serde::de::DeserializeOwned;
+
+pub use self::bookmark::Bookmark;
+use crate::runtime::BoxFuture;
+
+/// How often ranges may split or merge under one read before it is given up: each look is a request.
+const LAYOUT_TRIES: u32 = 8;
+
+/// A reader of changes that goes only when asked. Needs no leases and writes nothing.
+///
+/// Ranges take turns, one page each; order is kept within a range, hence per partition key. It never ends: an empty
+/// page says that a full round over all ranges brought nothing. Splits and merges are followed without gap or repeat.
+///
+/// ```
+/// # async fn example(orders: &changefeed::core::Container) -> changefeed::core::Result<()> {
+/// use changefeed::{Bookmark, Pull, core::StartFrom};
+///
+/// let mut pull = Pull::container(orders, StartFrom::Beginning).max_items(100);
+/// loop {
+///     let page = pull.next_page().await?;
+///     if page.is_empty() {
+///         break;
+///     }
+///     for order in page.parse::<serde_json::Value>()? {
+///         assert!(order.is_object());
+///     }
+/// }
+/// let text = pull.bookmark().to_string();
+/// let later = Pull::resume(orders, &text.parse::<Bookmark>()?)?;
+/// # drop(later);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is read before `next_page`"]
+pub struct Pull {
+    container: Container,
+    mode: Mode,
+    max_items: usize,
+    /// In turn: the first is read next.
+    pieces: VecDeque<Piece>,
+    /// Whether starts are anchored and the pieces fit the physical ranges as last seen.
+    prepared: bool,
+    /// How many ranges in a row had nothing new.
+    quiet: usize,
+    /// The mode that a bookmark was made in.
+    resumed: Option<Mode>,
+}
+
+/// A part of the keys with a position of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    range: FeedRange,
+    start: StartFrom,
+}
+
+impl Pull {
+    /// Reads the whole container.
+    pub fn container(container: &Container, start: StartFrom) -> Self {
+        Self::range(container, FeedRange::full(), start)
+    }
+
+    /// Reads a part of the key space, which may span several physical ranges.
+    pub fn range(container: &Container, range: FeedRange, start: StartFrom) -> Self {
+        Self::new(container, Mode::default(), [Piece { range, start }].into())
+    }
+
+    /// Reads one partition key, or all keys with this prefix if the container's key is hierarchical.
+    ///
+    /// # Errors
+    /// `WrongPartitionKey` if it does not fit the container.
+    pub fn partition_key(container: &Container, key: impl Into<PartitionKey>, start: StartFrom) -> Result<Self> {
+        let range = container.identity().partition_key.key_range(&key.into())?;
+        Ok(Self::range(container, range, start))
+    }
+
+    /// Goes on exactly where the bookmark was made, in the mode it was made in.
+    ///
+    /// # Errors
+    /// `ForeignContinuation` if the bookmark belongs to another container.
+    pub fn resume(container: &Container, bookmark: &Bookmark) -> Result<Self> {
+        let own = &container.identity().container;
+        if bookmark.container() != own {
+            let (name, other) = (&container.identity().container_name, bookmark.container());
+            let message = format!(
+                "the bookmark belongs to container {other}, but {name} is {own}: pass the container that it was made \
+                 with, or start this one anew"
+            );
+            return Err(Error::new(ErrorKind::ForeignContinuation, message));
+        }
+        let pieces = bookmark.pieces().iter().cloned().collect();
+        let resumed = Some(bookmark.mode());
+        Ok(Self { resumed, ..Self::new(container, bookmark.mode(), pieces) })
+    }
+
+    fn new(container: &Container, mode: Mode, pieces: VecDeque<Piece>) -> Self {
+        let max_items = ReadChanges::DEFAULT_MAX_ITEMS;
+        Self { container: container.clone(), mode, max_items, pieces, prepared: false, quiet: 0, resumed: None }
+    }
+
+    /// How many changes a page has at most; a transaction is never cut. Default: 1,000.
+    pub fn max_items(mut self, max_items: usize) -> Self {
+        self.max_items = max_items;
+        self
+    }
+
+    /// What to show. A bookmark knows its mode, and cannot go on in another. Default: latest versions.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The changes that come next in one of the ranges; none if a full round over all of them brought nothing. The
+    /// first call settles where each range begins, so that nothing written after it is missed.
+    ///
+    /// After an error the next call goes on with the next range and comes back to this one, at the same position: one
+    /// sick range does not block the others.
+    ///
+    /// # Errors
+    /// `BadContinuation` for a bookmark of another mode or a position that the store does not accept, and those of
+    /// [`Backend::read_changes`](changefeed_core::Backend::read_changes).
+    pub async fn next_page(&mut self) -> Result<PullPage> {
+        self.check()?;
+        let mut layouts = 0;
+        let mut charge = 0.0;
+        loop {
+            if !self.prepared {
+                self.prepare().await?;
+            }
+            let Some(piece) = self.pieces.front() else { return Ok(PullPage::empty(charge)) };
+            let request = ReadChanges::new(piece.range.clone(), piece.start.clone());
+            let read = self.container.read_changes(request.mode(self.mode).max_items(self.max_items)).await;
+            match read {
+                Ok(page) => {
+                    charge += page.request_charge;
+                    if let Some(page) = self.take(page, charge) {
+                        return Ok(page);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::RangeGone && layouts < LAYOUT_TRIES => {
+                    layouts += 1;
+                    self.prepared = false;
+                }
+                Err(error) => {
+                    self.pieces.rotate_left(1);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Where this reader stands: after the last page it gave. A bookmark made before the first page holds the start
+    /// as it was asked for: `Now` then means the moment it is resumed.
+    pub fn bookmark(&self) -> Bookmark {
+        let mut pieces: Vec<Piece> = self.pieces.iter().cloned().collect();
+        pieces.sort_by(|a, b| a.range.cmp(&b.range));
+        Bookmark::new(self.container.identity().container, self.mode, pieces)
+    }
+
+    /// Waits until there may be something new. It may return for nothing, and a store that cannot tell never
+    /// returns: wait for a timer as well.
+    pub async fn changed(&self) {
+        let mut waiting: Vec<BoxFuture<'_, ()>> = Vec::with_capacity(self.pieces.len());
+        for piece in &self.pieces {
+            match &piece.start {
+                StartFrom::Continuation(continuation) if self.prepared => {
+                    waiting.push(self.container.backend().changed(&piece.range, continuation));
+                }
+                _ => return,
+            }
+        }
+        let any = |context: &mut std::task::Context<'_>| {
+            match waiting.iter_mut().any(|future| future.as_mut().poll(context).is_ready()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        };
+        poll_fn(any).await;
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.resumed {
+            Some(made) if made != self.mode => Err(Error::new(
+                ErrorKind::BadContinuation,
+                format!("the bookmark was made in {made:?} mode and cannot go on in {:?} mode: leave mode out", self.mode),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fits the pieces to the physical ranges, and fixes "now" for all of them before anything is returned.
+    async fn prepare(&mut self) -> Result<()> {
+        let live = self.container.feed_ranges().await?;
+        self.pieces = fit(std::mem::take(&mut self.pieces).into(), &live).into();
+        self.quiet = 0;
+        for piece in &mut self.pieces {
+            if piece.start == StartFrom::Now {
+                let request = ReadChanges::new(piece.range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
+                match self.container.read_changes(request).await {
+                    Ok(page) => piece.start = page.continuation.into(),
+                    // Split again at this moment: the next round finds the pieces.
+                    Err(error) if error.kind() == ErrorKind::RangeGone => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.prepared = true;
+        Ok(())
+    }
+
+    /// Notes the progress of the first piece; a page for the caller if there is news, or if nobody had any.
+    fn take(&mut self, page: ChangePage, charge: f64) -> Option<PullPage> {
+        let mut piece = self.pieces.pop_front()?;
+        piece.start = page.continuation.into();
+        let range = piece.range.clone();
+        self.pieces.push_back(piece);
+        if page.changes.is_empty() {
+            self.quiet += 1;
+            let round = self.quiet >= self.pieces.len();
+            if round {
+                self.quiet = 0;
+            }
+            return round.then(|| PullPage::empty(charge));
+        }
+        self.quiet = 0;
+        Some(PullPage { changes: page.changes, range: Some(range), request_charge: charge })
+    }
+}
+
+impl fmt::Debug for Pull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pull({} of {:?})", self.container.identity().container_name, self.pieces)
+    }
+}
+
+/// Changes of one range.
+#[derive(Clone, Debug)]
+pub struct PullPage {
+    /// In LSN order; none if all ranges were asked and had nothing new.
+    pub changes: Vec<Change>,
+    /// The keys that were read; none for an empty page.
+    pub range: Option<FeedRange>,
+    /// What it cost to get it, in request units, empty reads included; zero where nobody charges.
+    pub request_charge: f64,
+}
+
+impl PullPage {
+    fn empty(request_charge: f64) -> Self {
+        Self { changes: Vec::new(), range: None, request_charge }
+    }
+
+    /// Whether everything there is was read.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The items after their changes as values of the caller's type; deletes are left out. To treat an item that does
+    /// not fit by itself, use [`Change::parse`] on each change.
+    ///
+    /// # Errors
+    /// `BadJson` at the first item that does not fit the type.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<Vec<T>> {
+        self.changes.iter().filter_map(|change| change.parse().transpose()).collect()
+    }
+}
+
+/// Joins neighbours that stand at the same position, and cuts what spans several physical ranges. A piece inside one
+/// physical range stays as it is: the store serves any part of a range.
+fn fit(mut pieces: Vec<Piece>, live: &[PhysicalRange]) -> Vec<Piece> {
+    pieces.sort_by(|a, b| a.range.cmp(&b.range));
+    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        match joined.last_mut() {
+            Some(last)
+                if last.start == piece.start
+                    && last.range.max_exclusive() == piece.range.min_inclusive()
+                    && let Ok(both) =
+                        FeedRange::new(last.range.min_inclusive().clone(), piece.range.max_exclusive().clone()) =>
+            {
+                last.range = both;
+            }
+            _ => joined.push(piece),
+        }
+    }
+    let cut = |piece: &Piece| {
+        let parts = live.iter().filter_map(|physical| physical.range.intersection(&piece.range));
+        parts.map(|range| Piece { range, start: piece.start.clone() }).collect::<Vec<_>>()
+    };
+    joined.iter().flat_map(cut).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use changefeed_core::Continuation;
+
+    use super::*;
+
+    fn piece(range: &str, after: &str) -> Piece {
+        Piece { range: range.parse().unwrap(), start: Continuation::from_token(after).into() }
+    }
+
+    fn live(ranges: &[&str]) -> Vec<PhysicalRange> {
+        let physical = |(id, range): (u64, &&str)| PhysicalRange { id: id.into(), range: range.parse().unwrap(), parents: vec![] };
+        (0..).zip(ranges).map(physical).collect()
+    }
+
+    #[test]
+    fn pieces_are_cut_at_new_boundaries_and_joined_where_they_stand_together() {
+        for (pieces, ranges, fitted) in [
+            (vec![piece("-FF", "7")], vec!["-FF"], vec![piece("-FF", "7")]),
+            (vec![piece("-FF", "7")], vec!["-20", "20-FF"], vec![piece("-20", "7"), piece("20-FF", "7")]),
+            (vec![piece("20-FF", "7"), piece("-20", "7")], vec!["-FF"], vec![piece("-FF", "7")]),
+            (
+                vec![piece("20-FF", "8"), piece("-20", "7")],
+                vec!["-FF"],
+                vec![piece("-20", "7"), piece("20-FF", "8")],
+            ),
+            (
+                vec![piece("10-30", "7")],
+                vec!["-20", "20-28", "28-FF"],
+                vec![piece("10-20", "7"), piece("20-28", "7"), piece("28-30", "7")],
+            ),
+        ] {
+            assert_eq!(fit(pieces, &live(&ranges)), fitted);
+        }
+    }
+}

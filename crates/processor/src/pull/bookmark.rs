@@ -1,0 +1,197 @@
+//! Bookmarks: where a reader of the pull model stands, as text.
+
+use std::{fmt, str::FromStr};
+
+use changefeed_core::{Continuation, Error, ErrorKind, Mode, ResourceId, Result, StartFrom, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Piece, base64};
+
+/// What the first version of the text begins with.
+const VERSION_1: &str = "cf1.";
+
+/// The position of a [`Pull`](super::Pull): print it, store it, resume from it, also after splits and merges.
+///
+/// The text is `cf1.` and base64 of JSON: the container's resource id, the mode, and a position for each feed range.
+/// It holds no data and no credentials.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bookmark {
+    container: ResourceId,
+    mode: Mode,
+    pieces: Vec<Piece>,
+}
+
+impl Bookmark {
+    pub(super) fn new(container: ResourceId, mode: Mode, pieces: Vec<Piece>) -> Self {
+        Self { container, mode, pieces }
+    }
+
+    /// The container that it belongs to.
+    pub fn container(&self) -> &ResourceId {
+        &self.container
+    }
+
+    /// The mode it was made in.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    container: String,
+    mode: WireMode,
+    ranges: Vec<(String, WireStart)>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireMode {
+    Latest,
+    All,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireStart {
+    Beginning,
+    Now,
+    Time(u64),
+    After(String),
+}
+
+impl fmt::Display for Bookmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let range = |piece: &Piece| {
+            let start = match &piece.start {
+                StartFrom::Beginning => WireStart::Beginning,
+                StartFrom::Now => WireStart::Now,
+                StartFrom::Time(moment) => WireStart::Time(moment.as_millis()),
+                StartFrom::Continuation(continuation) => WireStart::After(continuation.token().to_owned()),
+            };
+            (piece.range.to_string(), start)
+        };
+        let wire = Wire {
+            container: self.container.to_string(),
+            mode: if self.mode == Mode::AllVersions { WireMode::All } else { WireMode::Latest },
+            ranges: self.pieces.iter().map(range).collect(),
+        };
+        let json = serde_json::to_vec(&wire).map_err(|_| fmt::Error)?;
+        write!(f, "{VERSION_1}{}", base64::encode(&json))
+    }
+}
+
+impl fmt::Debug for Bookmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bookmark({} {:?} {:?})", self.container, self.mode, self.pieces)
+    }
+}
+
+impl FromStr for Bookmark {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let Some(coded) = text.strip_prefix(VERSION_1) else {
+            return Err(refuse(match text.strip_prefix("cf").and_then(|rest| rest.split_once('.')) {
+                Some((version, _)) if !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    format!("bookmark version {version} is not known here: update this program")
+                }
+                _ => format!("this is not a bookmark: one begins with {VERSION_1}"),
+            }));
+        };
+        let damaged = || refuse("the bookmark is damaged: copy it again, all of it".to_owned());
+        let json = base64::decode(coded).ok_or_else(damaged)?;
+        let wire: Wire = serde_json::from_slice(&json).map_err(|error| damaged().with_source(error))?;
+        let piece = |(range, start): (String, WireStart)| {
+            let start = match start {
+                WireStart::Beginning => StartFrom::Beginning,
+                WireStart::Now => StartFrom::Now,
+                WireStart::Time(millis) => StartFrom::Time(Timestamp::from_millis(millis)),
+                WireStart::After(token) => Continuation::from_token(token).into(),
+            };
+            Ok(Piece { range: range.parse()?, start })
+        };
+        let pieces: Result<Vec<Piece>> = wire.ranges.into_iter().map(piece).collect();
+        let pieces = pieces.map_err(|error| damaged().with_source(error))?;
+        let tidy = pieces.is_sorted_by(|a, b| a.range.max_exclusive() <= b.range.min_inclusive());
+        if pieces.is_empty() || !tidy {
+            return Err(damaged());
+        }
+        let container = wire.container.parse().map_err(|error: Error| damaged().with_source(error))?;
+        let mode = match wire.mode {
+            WireMode::Latest => Mode::LatestVersion,
+            WireMode::All => Mode::AllVersions,
+        };
+        Ok(Self { container, mode, pieces })
+    }
+}
+
+fn refuse(message: String) -> Error {
+    Error::new(ErrorKind::BadContinuation, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bookmark() -> Bookmark {
+        let piece = |range: &str, start| Piece { range: range.parse().unwrap(), start };
+        let pieces = vec![
+            piece("-10", StartFrom::Beginning),
+            piece("10-20", StartFrom::Time(Timestamp::from_millis(1_767_225_600_123))),
+            piece("20-30", Continuation::from_token("\"14\"").into()),
+            piece("30-FF", StartFrom::Now),
+        ];
+        Bookmark::new(ResourceId::container(1, 2), Mode::AllVersions, pieces)
+    }
+
+    #[test]
+    fn a_bookmark_comes_back_from_its_text() {
+        let text = bookmark().to_string();
+        assert!(text.starts_with("cf1.") && text.bytes().all(|byte| byte.is_ascii_graphic()), "{text}");
+        assert_eq!(text.parse::<Bookmark>().unwrap(), bookmark());
+        assert_eq!(format!(" {text}\n").parse::<Bookmark>().unwrap(), bookmark());
+    }
+
+    #[test]
+    fn garbage_is_refused_with_a_sentence() {
+        let coded = |json: &str| format!("cf1.{}", base64::encode(json.as_bytes()));
+        let good = bookmark().to_string();
+        for (text, message) in [
+            ("", "this is not a bookmark: one begins with cf1."),
+            ("\"14\"", "this is not a bookmark: one begins with cf1."),
+            ("cf.", "this is not a bookmark: one begins with cf1."),
+            ("cf2.AAAA", "bookmark version 2 is not known here: update this program"),
+            ("cf1.", "the bookmark is damaged: copy it again, all of it"),
+            ("cf1.é", "the bookmark is damaged: copy it again, all of it"),
+            (&good[..good.len() - 1], "the bookmark is damaged: copy it again, all of it"),
+            (&good[..20], "the bookmark is damaged: copy it again, all of it"),
+            (&coded("{}"), "the bookmark is damaged: copy it again, all of it"),
+            (
+                &coded(r#"{"container":"AQAAAAIAAIA=","mode":"latest","ranges":[]}"#),
+                "the bookmark is damaged: copy it again, all of it",
+            ),
+            (
+                &coded(r#"{"container":"x","mode":"latest","ranges":[["-FF","now"]]}"#),
+                "the bookmark is damaged: copy it again, all of it",
+            ),
+        ] {
+            let error = text.parse::<Bookmark>().unwrap_err();
+            assert_eq!((error.kind(), error.message()), (ErrorKind::BadContinuation, message), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_that_overlap_are_refused() {
+        let container = ResourceId::container(1, 2);
+        let json = format!(r#"{{"container":"{container}","mode":"latest","ranges":[["-20","now"],["10-FF","now"]]}}"#);
+        let text = format!("cf1.{}", base64::encode(json.as_bytes()));
+        assert_eq!(text.parse::<Bookmark>().unwrap_err().kind(), ErrorKind::BadContinuation);
+    }
+}
