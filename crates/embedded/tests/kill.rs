@@ -141,11 +141,12 @@ impl Writer {
         for _ in 0..count {
             let kind = if expiring { "brief" } else { "long" };
             let id = format!("{}-{kind}-{}", self.number, self.rng.below(IDS));
-            if !tried.contains_key(&id) {
-                let (number, write) = self.choose(name, &id, expiring);
-                tried.insert(id, number);
-                writes.push(write);
+            if tried.contains_key(&id) {
+                continue;
             }
+            let (number, write) = self.choose(name, &id, expiring);
+            tried.insert(id, number);
+            writes.push(write);
         }
         let shown = |(id, number): (&String, &Option<u64>)| match number {
             Some(number) => format!(" {id}={number}"),

@@ -134,8 +134,13 @@ impl Pull {
         let mut layouts = 0;
         let mut charge = 0.0;
         loop {
-            if !self.prepared {
-                self.prepare().await?;
+            if !self.prepared && !self.prepare().await? {
+                layouts += 1;
+                if layouts > LAYOUT_TRIES {
+                    let message = format!("the ranges changed {LAYOUT_TRIES} times while they were being read: try again");
+                    return Err(Error::new(ErrorKind::Unavailable, message));
+                }
+                continue;
             }
             let Some(piece) = self.pieces.front() else { return Ok(PullPage::empty(charge)) };
             let request = ReadChanges::new(piece.range.clone(), piece.start.clone());
@@ -198,8 +203,9 @@ impl Pull {
         }
     }
 
-    /// Fits the pieces to the physical ranges, and fixes "now" for all of them before anything is returned.
-    async fn prepare(&mut self) -> Result<()> {
+    /// Fits the pieces to the physical ranges, and fixes "now" for all of them before anything is returned. False if
+    /// the ranges changed meanwhile.
+    async fn prepare(&mut self) -> Result<bool> {
         let live = self.container.feed_ranges().await?;
         self.pieces = fit(std::mem::take(&mut self.pieces).into(), &live).into();
         self.quiet = 0;
@@ -208,14 +214,13 @@ impl Pull {
                 let request = ReadChanges::new(piece.range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
                 match self.container.read_changes(request).await {
                     Ok(page) => piece.start = page.continuation.into(),
-                    // Split again at this moment: the next round finds the pieces.
-                    Err(error) if error.kind() == ErrorKind::RangeGone => return Ok(()),
+                    Err(error) if error.kind() == ErrorKind::RangeGone => return Ok(false),
                     Err(error) => return Err(error),
                 }
             }
         }
         self.prepared = true;
-        Ok(())
+        Ok(true)
     }
 
     /// Notes the progress of the first piece; a page for the caller if there is news, or if nobody had any.

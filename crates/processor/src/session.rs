@@ -98,7 +98,8 @@ async fn begin(shared: &Shared, document: &LeaseDocument) -> Option<(FeedRange, 
     };
     let start = match &document.continuation {
         Some(token) => resume(token),
-        None => earliest(shared.anchors.of(&range)).unwrap_or_else(|| shared.options.start.clone()),
+        None => earliest(document.start().map_or_else(|| shared.anchors.of(&range), |start| vec![start]))
+            .unwrap_or_else(|| shared.options.start.clone()),
     };
     Some((range, start))
 }

@@ -154,6 +154,11 @@ impl LeaseDocument {
         self.timestamp = Some(iso::iso(now));
     }
 
+    /// When the last writer thought it wrote; none if nobody has, or the text cannot be read.
+    pub fn written_at(&self) -> Option<Timestamp> {
+        self.timestamp.as_deref().and_then(iso::parse)
+    }
+
     /// A free lease for a part of this one's keys after a split or merge: it goes on at this one's checkpoint, and
     /// inherits the users' properties, the generation, a pause and what is known of failures.
     #[must_use]

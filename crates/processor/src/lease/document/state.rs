@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::LeaseDocument;
+use changefeed_core::Timestamp;
+
+use super::{Anchor, LeaseDocument};
 
 const EPOCH: &str = "cf.epoch";
 const SESSION: &str = "cf.session";
@@ -13,9 +15,10 @@ const STATE: &str = "cf.state";
 const GENERATION: &str = "cf.generation";
 const PAUSED: &str = "cf.paused";
 const GONE: &str = "cf.gone";
+const START: &str = "cf.start";
 
 /// What a child takes over from its parent besides the users' properties.
-const INHERITED: [&str; 4] = [ATTEMPTS, SUSPECT, GENERATION, PAUSED];
+const INHERITED: [&str; 5] = [ATTEMPTS, SUSPECT, GENERATION, PAUSED, START];
 
 /// Larger numbers are damage: nothing counts so far, and adding one must stay possible.
 const LARGEST: u64 = 1 << 53;
@@ -120,6 +123,23 @@ impl LeaseDocument {
         self.set_number(GENERATION, generation);
     }
 
+    /// Where an operator wants the lease to begin, while it has no continuation; none: where the processor began.
+    pub fn start(&self) -> Option<Anchor> {
+        let start = self.text(START).filter(|_| self.continuation.is_none());
+        start.and_then(parse_start)
+    }
+
+    /// Sets where the lease begins: a position that no continuation of the store expresses, or one.
+    pub fn set_start(&mut self, start: &Anchor) {
+        let (continuation, text) = match start {
+            Anchor::Beginning => (None, Some("beginning".to_owned())),
+            Anchor::Time(moment) => (None, Some(format!("time {}", moment.as_millis()))),
+            Anchor::Continuation(token) => (Some(token.clone()), None),
+        };
+        self.continuation = continuation;
+        self.set_text(START, text.as_deref());
+    }
+
     /// Whether an operator wants no work on this lease for now.
     pub fn is_paused(&self) -> bool {
         self.flag(PAUSED)
@@ -147,6 +167,7 @@ impl LeaseDocument {
                 EPOCH | GENERATION => parse_number(value).is_none().then_some("a number"),
                 PAUSED | GONE => parse_flag(value).is_none().then_some("true or false"),
                 ATTEMPTS => parse_attempts(value).is_none().then_some("a count and a continuation"),
+                START => parse_start(value).is_none().then_some("beginning, or time and milliseconds"),
                 SESSION | HAND_OVER | SUSPECT | STATE => value.is_empty().then_some("a text"),
                 _ => None,
             };
@@ -198,6 +219,15 @@ fn parse_number(text: &str) -> Option<u64> {
 
 fn parse_flag(text: &str) -> Option<bool> {
     text.parse().ok()
+}
+
+/// `beginning`, or `time` and milliseconds since the epoch.
+fn parse_start(text: &str) -> Option<Anchor> {
+    match text.split_once(' ') {
+        None if text == "beginning" => Some(Anchor::Beginning),
+        Some(("time", millis)) => parse_number(millis).map(Timestamp::from_millis).map(Anchor::Time),
+        _ => None,
+    }
 }
 
 /// A count, then the continuation if there is one: `3 "7052"`.
