@@ -13,7 +13,6 @@ use crate::{
     body,
     commit::{Action, Command, Prepared, PreparedWrite},
     descriptor::ContainerDescriptor,
-    engine::Owner,
     index::{
         Entry, Key,
         container::{ContainerIndex, History, RangeIndex},
@@ -23,6 +22,7 @@ use crate::{
         Segments,
         reader::{self, Files, Wanted},
     },
+    service::Owner,
 };
 
 /// A page of items holds no more bytes than this, one item apart.

@@ -11,7 +11,7 @@ use crate::{
     backend::EmbeddedContainer,
     commit::{CatalogChange, Command},
     descriptor::{ContainerDescriptor, DatabaseDescriptor},
-    engine::Owner,
+    service::Owner,
 };
 
 /// The databases and containers of one engine.

@@ -29,6 +29,7 @@ mod engine;
 mod format;
 mod index;
 mod log;
+mod service;
 mod state;
 pub mod vfs;
 

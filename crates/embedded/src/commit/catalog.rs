@@ -7,10 +7,10 @@ use changefeed_core::{ContainerSpec, Epk, Error, ErrorKind, ItemId, RangeId, Res
 use super::{Committer, next_catalog_lsn, plan::Group};
 use crate::{
     descriptor::{CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor, check_name},
-    engine::Shared,
     format::record::Place,
     index::Key,
     log::writer::FrameBuffer,
+    service::Shared,
     state::State,
 };
 

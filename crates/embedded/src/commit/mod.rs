@@ -15,12 +15,13 @@ pub(crate) use self::{
 };
 use crate::{
     descriptor::CATALOG,
-    engine::{Durability, Shared},
+    engine::Durability,
     format::frame::FrameKind,
     log::{
         Segment, io_error,
         writer::{FrameBuffer, LogWriter, RollError},
     },
+    service::Shared,
 };
 
 /// A group takes no more writes once its frame has this many bytes: more would make everybody wait for longer.

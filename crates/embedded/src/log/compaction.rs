@@ -8,7 +8,6 @@ use changefeed_core::{Epk, ItemId, Result};
 use super::{Segment, io_error, recovery};
 use crate::{
     commit::append_floor,
-    engine::Shared,
     format::{
         frame::{FrameHeader, FrameKind, HEADER_BYTES},
         record::{Place, RecordKind},
@@ -16,6 +15,7 @@ use crate::{
     },
     index::{Key, Location},
     log::writer::FrameBuffer,
+    service::Shared,
     state::State,
     vfs::VfsFile,
 };
