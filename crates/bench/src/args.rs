@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 
-/// Measures the store against raw files and channels, in the same run on the same machine
+/// Measures the store and the processor against raw files, channels and loops, in the same run on the same machine
 #[derive(Debug, Parser)]
 #[command(name = "changefeed-bench")]
 pub(crate) struct Args {
@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// Writes to this folder until killed: what `reopen_after_crash` runs as a child process
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) crash_child: Option<PathBuf>,
+
+    /// Owns leases of a store in this folder and says what they weigh: what `memory_per_lease` runs as a child process
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) memory_child: Option<PathBuf>,
 }
 
 impl Args {
@@ -62,6 +66,12 @@ pub(crate) struct Scale {
     pub(crate) feed_items: u64,
     /// Wake-ups in a round.
     pub(crate) wake_ups: usize,
+    /// Items that a processor delivers.
+    pub(crate) delivered_items: u64,
+    /// Rounds of what takes seconds because of the lease timing.
+    pub(crate) slow_rounds: usize,
+    /// Changes that are written and delivered one by one, for each number of leases.
+    pub(crate) lone_changes: u64,
 }
 
 impl Scale {
@@ -73,6 +83,9 @@ impl Scale {
         lifecycle_items: 200_000,
         feed_items: 200_000,
         wake_ups: 1000,
+        delivered_items: 400_000,
+        slow_rounds: 3,
+        lone_changes: 50_000,
     };
 
     const QUICK: Self = Self {
@@ -83,6 +96,9 @@ impl Scale {
         lifecycle_items: 20_000,
         feed_items: 20_000,
         wake_ups: 300,
+        delivered_items: 100_000,
+        slow_rounds: 1,
+        lone_changes: 10_000,
     };
 }
 

@@ -1,13 +1,16 @@
-//! `changefeed-bench`: measures the store against raw files and channels, in the same run on the same machine.
+//! `changefeed-bench`: measures the store and the processor against raw files, channels and loops, in the same run on
+//! the same machine.
 //!
 //! The table goes to stdout, progress to stderr. Exit code 0 whether goals are met or missed, 2 after an error.
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 mod args;
+mod counting;
 mod documents;
 mod load;
 mod measure;
 mod place;
+mod process;
 mod raw;
 mod report;
 mod rows;
@@ -46,6 +49,9 @@ fn run(args: &Args) -> Result<()> {
     let scale = args.scale();
     if let Some(folder) = &args.crash_child {
         return rows::lifecycle::fill_until_killed(folder, &scale);
+    }
+    if let Some(folder) = &args.memory_child {
+        return rows::processor::say_memory_of_leases(folder);
     }
     if args.list {
         return print(&report::list(rows::all()));

@@ -36,6 +36,11 @@ impl Store {
         Ok(store)
     }
 
+    /// A container for leases in the same engine.
+    pub(crate) async fn leases(&self) -> Result<Container> {
+        Ok(self.engine.database("bench").container("leases").open_or_create().await?)
+    }
+
     /// A handle for writers.
     pub(crate) fn writer(&self) -> StoreWriter {
         StoreWriter(self.container.clone())

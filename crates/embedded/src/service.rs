@@ -119,7 +119,13 @@ impl Shared {
             return self.compact_all(Tolerance::IDLE);
         }
         let (reply, answer) = oneshot::channel();
-        self.maintenance.lock().waiting.push(reply);
+        {
+            let mut maintenance = self.maintenance.lock();
+            if maintenance.stopped {
+                return Err(gone());
+            }
+            maintenance.waiting.push(reply);
+        }
         self.maintenance_due.notify_all();
         answer.await.map_err(|_| gone())?
     }

@@ -329,6 +329,8 @@ where
                 (Some(error), Verdict::Done) => Err(error),
                 (Some(error), Verdict::Each(mut outcomes)) => {
                     // The good ones have their verdicts; the one that does not parse is dead on arrival.
+                    let good = error.item().unwrap_or_default();
+                    outcomes.resize(good, Outcome::Retry { after: Duration::ZERO });
                     outcomes.push(Outcome::DeadLetter { reason: error.to_string() });
                     Ok(Verdict::Each(outcomes))
                 }

@@ -148,40 +148,48 @@ impl Delivery<'_> {
         }
     }
 
-    /// One outcome for each item.
+    /// One outcome for each item; items without one come again, together.
     async fn each(&mut self, piece: &Piece, outcomes: Vec<Outcome>, pieces: &mut VecDeque<Piece>) -> bool {
-        let mut again = Vec::new();
-        let mut pause = Duration::ZERO;
-        let missing = std::iter::repeat(Outcome::Retry { after: Duration::ZERO });
-        for (item, outcome) in piece.items.clone().zip(outcomes.into_iter().chain(missing)) {
+        let Piece { items, failures } = piece;
+        let failures = failures + 1;
+        let judged = outcomes.len().min(items.len());
+        let (mut again, mut pause, mut reason) = (Vec::new(), None, None);
+        for (item, outcome) in items.clone().zip(outcomes) {
             match outcome {
                 Outcome::Done | Outcome::Skip => {}
-                Outcome::DeadLetter { reason } => {
-                    if self.shared.options.dead_letter.is_none() {
-                        let error = DelegateError::new(format!("no dead-letter container is set: {reason}"));
-                        return self
-                            .failed(Piece { items: item..item + 1, failures: piece.failures }, error, pieces)
-                            .await;
-                    }
-                    if !self.bury(item, piece.failures + 1, vec![reason]).await {
+                Outcome::DeadLetter { reason } if self.shared.options.dead_letter.is_some() => {
+                    if !self.bury(item, failures, vec![reason]).await {
                         return false;
                     }
                 }
+                Outcome::DeadLetter { reason: why } => {
+                    reason = Some(format!("no dead-letter container is set: {why}"));
+                    pause = pause.max(Some(Duration::ZERO));
+                    again.push(Piece { items: item..item + 1, failures });
+                }
                 Outcome::Retry { after } => {
-                    pause = pause.max(after);
-                    again.push(Piece { items: item..item + 1, failures: piece.failures + 1 });
+                    pause = pause.max(Some(after));
+                    again.push(Piece { items: item..item + 1, failures });
                 }
             }
         }
-        if again.is_empty() {
-            return true;
+        if judged < items.len() {
+            // Some verdicts are progress; none at all is a failure.
+            let failures = if judged == 0 { failures } else { 0 };
+            pause = pause.max((judged == 0).then_some(Duration::ZERO));
+            again.push(Piece { items: items.start + judged..items.end, failures });
         }
-        let least = self.shared.options.retry.after(piece.failures + 1, self.shared.runtime.random());
-        let goes_on = self.pause(pause.max(least)).await;
-        for piece in again.into_iter().rev() {
-            pieces.push_front(piece);
+        let count = again.len();
+        again.into_iter().rev().for_each(|piece| pieces.push_front(piece));
+        let Some(pause) = pause else { return true };
+        if let Some(reason) = &reason {
+            self.report_error(DelegateError::new(reason.clone()));
         }
-        goes_on
+        let reason = reason.unwrap_or_else(|| format!("the delegate asked for {count} items again"));
+        self.report_state(failures, None, reason).await;
+        self.keeper.attempts(Attempts { continuation: self.before.clone(), count: failures }).await;
+        let least = self.shared.options.retry.after(failures, self.shared.runtime.random());
+        self.pause(pause.max(least)).await
     }
 
     /// The delegate failed: try again, cut the batch, or bury the item to blame.
@@ -192,7 +200,8 @@ impl Delivery<'_> {
         let limit = self.shared.options.dead_letter.as_ref().map(|letters| letters.attempts);
         let enough = limit.is_some_and(|limit| failures >= limit || error.is_hopeless());
         let chain: Vec<String> = error.chain().map(str::to_owned).collect();
-        self.report(failures, error).await;
+        self.report_state(failures, limit, format!("{error:?}")).await;
+        self.report_error(error);
         let rest = blamed.map_or(items.clone(), |blamed| blamed..items.end);
         match (enough, rest.len(), blamed) {
             (true, 1, _) | (true, _, Some(_)) => {
@@ -213,15 +222,20 @@ impl Delivery<'_> {
         self.pause(self.shared.options.retry.after(failures, self.shared.runtime.random())).await
     }
 
-    async fn report(&self, failures: u32, error: DelegateError) {
-        let (lease, reason) = (self.lease.clone(), format!("{error:?}"));
-        let limit = self.shared.options.dead_letter.as_ref().map(|letters| letters.attempts);
+    /// Says, in the lease and every now and then aloud, that items are tried again.
+    async fn report_state(&self, failures: u32, limit: Option<u32>, reason: String) {
         let of = limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
         self.keeper.state(Some(format!("retry {failures}{of}: {reason}"))).await;
-        self.shared.notifier.notify(Notification::Error(Some(lease.clone()), Failure::Delegate(Arc::new(error))));
-        if failures >= STALLED_AFTER && (failures / STALLED_AFTER).is_power_of_two() && failures % STALLED_AFTER == 0 {
+        let doubled = (failures / STALLED_AFTER).is_power_of_two() && failures.is_multiple_of(STALLED_AFTER);
+        if failures >= STALLED_AFTER && doubled {
+            let lease = self.lease.clone();
             self.shared.notifier.notify(Notification::Stalled { lease, attempts: failures, reason });
         }
+    }
+
+    fn report_error(&self, error: DelegateError) {
+        let failure = Failure::Delegate(Arc::new(error));
+        self.shared.notifier.notify(Notification::Error(Some(self.lease.clone()), failure));
     }
 
     /// Buries the only item of the delivery: processes have died of it.
@@ -238,6 +252,7 @@ impl Delivery<'_> {
         let reason = errors.join(": ");
         let death = Death {
             processor: &shared.name,
+            container: &shared.monitored.identity().container,
             lease: self.lease,
             instance: &shared.instance,
             attempts,

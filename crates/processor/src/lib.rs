@@ -4,15 +4,20 @@
 mod audit;
 mod backoff;
 mod context;
+mod control;
 mod dead_letter;
 mod delegate;
 mod deliver;
+mod deployment;
+mod estimator;
+mod explain;
 mod host;
 pub mod lease;
 pub mod mutant;
 mod notification;
 mod options;
 mod processor;
+mod pull;
 pub mod runtime;
 mod session;
 mod succession;
@@ -25,12 +30,24 @@ pub use changefeed_embedded as embedded;
 pub use self::{
     backoff::Backoff,
     context::Context,
-    dead_letter::{DeadLetter, DeadLetterDocument},
+    control::{Control, Moved, Position, Reset, Scope, Seek, SeekTo},
+    dead_letter::{
+        DeadLetter, DeadLetterDocument, DeadLetterPage, DeadLetterSummary, DeadLetters, Kept, Redrive, Redriven,
+    },
     delegate::{
         AllVersions, At, Changes, DelegateError, Fits, Input, Latest, Outcome, RawChanges, Verdict, Version, Versions,
     },
+    deployment::processors,
+    estimator::{Estimator, Lag, LagWatch, LeaseLag, LeaseState},
+    explain::{Cause, Explain, Explanation},
     lease::{prefix::LeaseToken, timing::LeaseTiming},
     notification::{Failure, Notification, Release},
     options::Checkpoint,
     processor::{Processor, ProcessorBuilder, Running},
+    pull::{Bookmark, Pull, PullPage},
 };
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

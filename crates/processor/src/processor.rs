@@ -48,8 +48,7 @@ impl Processor {
     /// Begins a processor: its name, what it processes, and where its leases are. Processors with different names see
     /// every change each; hosts of one name share the work.
     pub fn builder(name: impl Into<String>, monitored: &Container, leases: &Container) -> ProcessorBuilder<Latest> {
-        let embedded = leases.identity().account_host == "localhost";
-        let timing = if embedded { LeaseTiming::EMBEDDED } else { LeaseTiming::REMOTE };
+        let timing = LeaseTiming::for_container(leases);
         ProcessorBuilder {
             name: name.into(),
             instance: None,

@@ -182,7 +182,7 @@ impl Worker {
             Err(error) if error.kind() == ErrorKind::RangeNotFound => Step::End(Exit::RangeGone),
             Err(error) => {
                 *failures += 1;
-                self.keeper.state(Some(format!("cannot read the feed: {error}"))).await;
+                self.keeper.state(Some(format!("cannot read the feed: {error:?}"))).await;
                 let failure = Failure::Feed(Arc::new(error));
                 self.shared.notifier.notify(Notification::Error(Some(self.token.clone()), failure));
                 let pause = self.shared.options.store_retry.after(*failures, self.shared.runtime.random());

@@ -4,6 +4,7 @@
 pub(crate) mod feed;
 pub(crate) mod lifecycle;
 pub(crate) mod point_reads;
+pub(crate) mod processor;
 pub(crate) mod wake_up;
 pub(crate) mod writes;
 
@@ -16,8 +17,14 @@ use crate::{
     place::Place,
 };
 
-const FAMILIES: &[&[Experiment]] =
-    &[writes::EXPERIMENTS, feed::EXPERIMENTS, point_reads::EXPERIMENTS, wake_up::EXPERIMENTS, lifecycle::EXPERIMENTS];
+const FAMILIES: &[&[Experiment]] = &[
+    writes::EXPERIMENTS,
+    feed::EXPERIMENTS,
+    point_reads::EXPERIMENTS,
+    wake_up::EXPERIMENTS,
+    lifecycle::EXPERIMENTS,
+    processor::EXPERIMENTS,
+];
 
 /// One line of the table, before it is measured.
 #[derive(Debug)]

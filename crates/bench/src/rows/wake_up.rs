@@ -53,7 +53,7 @@ fn wake_up(context: &Context) -> Result<Vec<Measurement>> {
         },
     )?;
     runtime.block_on(store.engine.close())?;
-    let micros = |percent| move |latencies: &Latencies| latencies.percentile(percent).as_secs_f64() * 1e6;
+    let micros = |percent| move |woken: &WakeUps| micros(woken.handed_over.percentile(percent));
     Ok(vec![
         Measurement::of("wake_up_p50", &rounds, micros(50))
             .note("from handing over a relaxed write to the waiting reader"),
@@ -61,7 +61,21 @@ fn wake_up(context: &Context) -> Result<Vec<Measurement>> {
     ])
 }
 
-async fn channel_wake_ups(samples: usize) -> Result<Latencies> {
+/// How long after each write the reader ran.
+#[derive(Clone, Debug)]
+pub(super) struct WakeUps {
+    /// From handing over the write.
+    pub(super) handed_over: Latencies,
+    /// From its acknowledgement; zero where the reader was faster than that.
+    pub(super) acknowledged: Latencies,
+}
+
+/// In microseconds.
+pub(super) fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+async fn channel_wake_ups(samples: usize) -> Result<WakeUps> {
     let (sender, mut receiver) = watch::channel(Bytes::new());
     let (woken, wake_ups) = mpsc::channel(1);
     let reader =
@@ -74,7 +88,8 @@ async fn channel_wake_ups(samples: usize) -> Result<Latencies> {
     Ok(latencies)
 }
 
-async fn store_wake_ups(container: Container, writer: StoreWriter, samples: usize) -> Result<Latencies> {
+/// Wake-ups of a reader that waits with `changed`, in a container with one range.
+pub(super) async fn store_wake_ups(container: Container, writer: StoreWriter, samples: usize) -> Result<WakeUps> {
     let range = FeedRange::full();
     let now = container.read_changes(ReadChanges::new(range.clone(), StartFrom::Now)).await?;
     let (woken, wake_ups) = mpsc::channel(1);
@@ -103,22 +118,25 @@ async fn store_wake_ups(container: Container, writer: StoreWriter, samples: usiz
 }
 
 /// Writes and waits for the moment at which the reader woke, again and again.
-async fn write_and_wait(
+pub(super) async fn write_and_wait(
     writer: &impl Sink,
     mut wake_ups: mpsc::Receiver<Instant>,
     samples: usize,
-) -> Result<Latencies> {
+) -> Result<WakeUps> {
     let documents = Documents::new(samples as u64);
-    let mut latencies = Vec::with_capacity(samples);
+    let (mut handed_over, mut acknowledged) = (Vec::with_capacity(samples), Vec::with_capacity(samples));
     for sample in 0..samples as u64 {
         let body = documents.body(sample, sample);
         time::sleep(REST).await;
         let start = Instant::now();
         writer.write(body).await?;
+        let written = Instant::now();
         let woken = time::timeout(PATIENCE, wake_ups.recv()).await.map_err(|_| "the reader was not woken")?;
-        latencies.push(woken.ok_or("the reader ended early")?.duration_since(start));
+        let woken = woken.ok_or("the reader ended early")?;
+        handed_over.push(woken.duration_since(start));
+        acknowledged.push(woken.saturating_duration_since(written));
     }
-    Ok(Latencies::new(latencies))
+    Ok(WakeUps { handed_over: Latencies::new(handed_over), acknowledged: Latencies::new(acknowledged) })
 }
 
 #[derive(Clone, Debug)]

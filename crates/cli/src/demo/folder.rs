@@ -22,7 +22,10 @@ impl Folder {
         let Some(path) = keep else {
             let path = env::temp_dir().join(format!("changefeed-demo-{}", process::id()));
             fs::create_dir(&path).map_err(|error| {
-                format!("create the folder {}: {error}; choose another with: changefeed demo --keep DIR", path.display())
+                format!(
+                    "create the folder {}: {error}; choose another with: changefeed demo --keep DIR",
+                    path.display()
+                )
             })?;
             return Ok(Self { path, kept: false });
         };

@@ -8,9 +8,9 @@ mod story;
 mod terminal;
 mod writer;
 
-use std::{fmt::Write as _, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use changefeed::runtime::{Runtime, TokioRuntime};
+use changefeed::runtime::TokioRuntime;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
@@ -70,7 +70,12 @@ async fn perform(args: &DemoArgs, folder: &Folder) -> Result<Option<Outcome>> {
     drop(runtime.spawn("narrator", Box::pin(narrator.run(inbox))));
     drop(events.send(Event::Chapter(INTRODUCTION.to_owned())));
     let place = if folder.is_kept() { "a store" } else { "a temporary store" };
-    drop(events.send(Event::Say(format!("{place} in {}; every write is on disk before it counts", folder.path().display()))));
+    drop(
+        events.send(Event::Say(format!(
+            "{place} in {}; every write is on disk before it counts",
+            folder.path().display()
+        ))),
+    );
 
     let mut stage = Stage::open(folder, args.seed, Arc::clone(&runtime), ledger.clone(), events.clone()).await?;
     let length = Duration::from_secs(u64::from(args.seconds));
@@ -112,10 +117,10 @@ fn page(outcome: &Outcome, folder: &Folder, paint: Paint) -> String {
     let mut text = format!("\n{}\n", paint.paint(Style::Bold, &format!("Ledger after {:.1} s", outcome.seconds)));
     for (name, count, style, says) in rows {
         let count = paint.paint(style, &format!("{:>9}", grouped(count)));
-        drop(writeln!(text, "  {name:<13}{count}   {}", paint.paint(Style::Dim, says)));
+        text.push_str(&format!("  {name:<13}{count}   {}\n", paint.paint(Style::Dim, says)));
     }
     if folder.is_kept() {
-        drop(writeln!(text, "\nThe store stays in {}.", folder.path().display()));
+        text.push_str(&format!("\nThe store stays in {}.\n", folder.path().display()));
     }
     text
 }

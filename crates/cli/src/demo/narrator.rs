@@ -46,6 +46,8 @@ pub(crate) enum Event {
 pub(crate) struct Scene {
     /// Hosts that live, with their leases.
     pub(crate) hosts: BTreeMap<&'static str, BTreeSet<LeaseToken>>,
+    /// Leases of a dead host whose new owners still have to catch up.
+    pub(crate) catching_up: BTreeSet<LeaseToken>,
     /// Items in the dead-letter container.
     pub(crate) dead_letters: usize,
     /// Splits that a host has followed.
@@ -76,8 +78,6 @@ pub(crate) struct Memory {
     pub(crate) scene: Scene,
     /// Leases of hosts that died: whose, and when.
     orphans: BTreeMap<LeaseToken, (&'static str, Duration)>,
-    /// Leases that have to catch up after a takeover.
-    behind: BTreeSet<LeaseToken>,
     /// Leases on their way from one host to another: the giver often tells first.
     given: BTreeMap<LeaseToken, &'static str>,
     dead: BTreeSet<&'static str>,
@@ -85,14 +85,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(paint: Paint) -> Self {
-        Self {
-            paint,
-            scene: Scene::default(),
-            orphans: BTreeMap::new(),
-            behind: BTreeSet::new(),
-            given: BTreeMap::new(),
-            dead: BTreeSet::new(),
-        }
+        Self { paint, scene: Scene::default(), orphans: BTreeMap::new(), given: BTreeMap::new(), dead: BTreeSet::new() }
     }
 
     /// Takes note of an event; what is to be said about it, if anything.
@@ -109,7 +102,8 @@ impl Memory {
                 let leases = self.scene.hosts.remove(host).unwrap_or_default();
                 let names: Vec<_> = leases.iter().map(LeaseToken::to_string).collect();
                 self.orphans.extend(leases.into_iter().map(|lease| (lease, (*host, now))));
-                Some(format!("{} died without warning; ranges {} stand still", self.host(host), names.join(" and ")))
+                let (host, names) = (self.host(host), names.join(" and "));
+                Some(format!("{host} died without warning, with range {names}: nobody reads there now"))
             }
             Event::Told(host, _) if self.dead.contains(host) => None,
             Event::Told(host, notification) => self.told(host, notification, now),
@@ -146,7 +140,7 @@ impl Memory {
                 let item = self.paint.paint(Style::Red, item);
                 Some(format!("{name} puts {item} into the dead-letter container; range {lease} goes on"))
             }
-            Notification::CaughtUp(lease) if self.behind.remove(lease) => {
+            Notification::CaughtUp(lease) if self.scene.catching_up.remove(lease) => {
                 Some(format!("{name} has caught up on range {lease}"))
             }
             // The delegate tells about its own failures, with the attempt.
@@ -165,7 +159,7 @@ impl Memory {
         self.scene.hosts.entry(host).or_default().insert(lease.clone());
         let name = self.host(host);
         if let Some((late, died)) = self.orphans.remove(lease) {
-            self.behind.insert(lease.clone());
+            self.scene.catching_up.insert(lease.clone());
             let seconds = now.saturating_sub(died).as_secs_f64();
             return format!("{name} takes over range {lease}, {seconds:.1} s after {} died", self.host(late));
         }
@@ -216,7 +210,8 @@ impl Narrator {
                     None => return,
                     Some(Event::End(shown)) => {
                         self.terminal.clear();
-                        drop(shown.send(()));
+                        // Whoever asked may have given up.
+                        let _ = shown.send(());
                         return;
                     }
                     Some(event) => self.tell(&event),
@@ -251,7 +246,8 @@ impl Narrator {
         let totals = self.ledger.lock().totals();
         let number = |number: usize| grouped(number as u64);
         let hosts = self.memory.scene.hosts.iter();
-        let hosts: Vec<_> = hosts.map(|(host, leases)| format!("{} {}", self.memory.host(host), leases.len())).collect();
+        let hosts: Vec<_> =
+            hosts.map(|(host, leases)| format!("{} {}", self.memory.host(host), leases.len())).collect();
         let hosts = if hosts.is_empty() { String::new() } else { format!(" · ranges: {}", hosts.join(", ")) };
         let text = format!(
             "{clock}  {} written, {} delivered, {} to go{hosts}",
@@ -289,7 +285,10 @@ mod tests {
         let mut hear = |event: Event, second: u64| memory.hear(&event, Duration::from_secs(second));
         assert_eq!(hear(Event::Starting("ada"), 0), None);
         assert_eq!(hear(acquired("ada", "1"), 1).unwrap(), "ada takes range 1");
-        assert_eq!(hear(Event::Died("ada"), 2).unwrap(), "ada died without warning; ranges 1 stand still");
+        assert_eq!(
+            hear(Event::Died("ada"), 2).unwrap(),
+            "ada died without warning, with range 1: nobody reads there now"
+        );
         assert_eq!(hear(acquired("ada", "3"), 2), None, "the dead are silent");
         assert_eq!(hear(acquired("bob", "1"), 4).unwrap(), "bob takes over range 1, 2.0 s after ada died");
         let caught_up = || Event::Told("bob", Notification::CaughtUp(lease("1")));
@@ -299,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_hand_over_moves_the_range_whichever_side_tells_first() {
-        let released = || Event::Told("bob", Notification::LeaseReleased(lease("1"), Release::HandedOver("eve".into())));
+        let released =
+            || Event::Told("bob", Notification::LeaseReleased(lease("1"), Release::HandedOver("eve".into())));
         for giver_first in [true, false] {
             let mut memory = Memory::new(Paint::off());
             memory.hear(&acquired("bob", "1"), Duration::ZERO);

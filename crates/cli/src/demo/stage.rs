@@ -10,8 +10,8 @@ use std::{
 };
 
 use changefeed::{
-    Backoff, Changes, Context, DeadLetter, DeadLetterDocument, DelegateError, LeaseTiming, Processor, ProcessorBuilder,
-    Latest, Running,
+    Backoff, Changes, Context, DeadLetter, DeadLetters, DelegateError, Latest, LeaseTiming, Processor,
+    ProcessorBuilder, Running,
     core::{Catalog, Container, RangeId, Result, StartFrom},
     embedded::Engine,
     runtime::Runtime,
@@ -45,7 +45,7 @@ const WORK: Duration = Duration::from_millis(3);
 const BATCH: usize = 50;
 
 /// Changes a second.
-const RATE: f64 = 300.0;
+pub(crate) const RATE: u32 = 300;
 
 /// Changes that are under way at any moment while all is well.
 const USUALLY_OPEN: usize = 12;
@@ -103,7 +103,7 @@ impl Stage {
         let (stop, stopped) = watch::channel(false);
         let (reply, done) = oneshot::channel();
         let (writer, runtime) = (self.writer.clone(), Arc::clone(&self.runtime));
-        let task = async move { drop(reply.send(writer.run(RATE, runtime, stopped).await)) };
+        let task = async move { drop(reply.send(writer.run(f64::from(RATE), runtime, stopped).await)) };
         drop(self.runtime.spawn("writer", Box::pin(task)));
         self.writing = Some(Writing { stop, done });
     }
@@ -153,6 +153,11 @@ impl Stage {
         self.hosts.get(name).map_or(0, |host| host.in_hand.load(Ordering::Relaxed))
     }
 
+    /// Changes that were handled again, so far.
+    pub(crate) fn duplicates(&self) -> u64 {
+        self.writer.ledger.lock().totals().duplicates
+    }
+
     /// Ends a host as a crash would: it finishes nothing, stores nothing and gives no lease back.
     pub(crate) fn kill(&mut self, name: &'static str) {
         drop(self.hosts.remove(name));
@@ -180,10 +185,8 @@ impl Stage {
 
     /// Enters what is in the dead-letter container into the ledger.
     pub(crate) async fn count_dead_letters(&self) -> Result<()> {
-        for letter in self.letters.list("").await? {
-            let letter: DeadLetterDocument = letter.parse()?;
-            let order = letter.current.and_then(|body| serde_json::from_str::<Order>(body.get()).ok());
-            if let Some(order) = order {
+        for letter in DeadLetters::new(&self.letters).list().await? {
+            if let Some(order) = letter.change()?.parse::<Order>()? {
                 self.writer.ledger.lock().dead(&order);
             }
         }

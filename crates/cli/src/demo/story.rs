@@ -8,11 +8,12 @@ use tokio::sync::{mpsc, watch};
 use super::{
     ledger::Order,
     narrator::{Event, Scene},
-    stage::{RANGES, Stage, TIMING},
+    stage::{RANGES, RATE, Stage, TIMING},
+    terminal::grouped,
 };
 
 /// What the events themselves need, mostly for leases to expire; the rest of the time is spread between them.
-const EVENTS_TAKE: Duration = Duration::from_secs(7);
+const EVENTS_TAKE: Duration = Duration::from_millis(5500);
 
 /// How many pauses the story has.
 const PAUSES: u32 = 5;
@@ -63,73 +64,82 @@ impl Story {
 
     async fn three_hosts_start(&mut self, stage: &mut Stage) -> Result<()> {
         self.chapter("1. Three hosts share the work");
-        self.say(&format!("a container with {RANGES} ranges; a writer places and updates 300 orders a second"));
+        self.say(&format!(
+            "a container with {RANGES} ranges; a writer places and updates orders, {RATE} changes a second"
+        ));
         stage.start_writer();
         for host in ["ada", "bob", "cleo"] {
             stage.start_host(host).await?;
         }
         self.until(|scene| scene.is_balanced(RANGES)).await;
-        self.say("each host has its share: every order goes to one host, in order for each customer");
+        self.say("each host has its share: each change goes to one of them, in order for each customer");
         self.rest().await;
         Ok(())
     }
 
     async fn one_dies(&mut self, stage: &mut Stage) -> Result<()> {
         self.chapter("2. A host dies without warning");
-        self.say("a rush of 1,200 orders; ada will die in the middle of it");
-        let before = stage.writer.ledger.lock().totals().duplicates;
-        let mut died = false;
+        self.say(&format!("a rush of {} changes; ada will die in the middle of it", grouped(RUSH as u64)));
+        let before = stage.duplicates();
+        self.kill_in_a_rush(stage, "ada").await?;
+        self.say(&format!("its leases expire {} s after its last sign of life", TIMING.expiration.as_secs()));
+        self.until(|scene| scene.is_covered(RANGES) && scene.catching_up.is_empty()).await;
+        self.settle(stage).await;
+        let again = stage.duplicates() - before;
+        self.say(&format!(
+            "{again} changes were delivered twice: ada had handled them, but died before it stored that"
+        ));
+        self.rest().await;
+        Ok(())
+    }
+
+    /// Writes as fast as the disk can, and ends the host as soon as it is in the middle of something.
+    async fn kill_in_a_rush(&self, stage: &mut Stage, host: &'static str) -> Result<()> {
         let writer = stage.writer.clone();
         let rush = writer.changes(RUSH);
         tokio::pin!(rush);
         let limit = self.runtime.monotonic() + PATIENCE;
-        let mut rushed = false;
-        while !(died && rushed) {
+        let (mut rushed, mut died) = (false, false);
+        while !(rushed && died) {
             tokio::select! {
                 biased;
-                result = &mut rush, if !rushed => {
-                    result?;
-                    rushed = true;
-                }
-                () = self.runtime.sleep(Duration::from_millis(2)), if !died => {
-                    if stage.in_hand("ada") >= IN_HAND || self.runtime.monotonic() >= limit {
-                        stage.kill("ada");
+                () = self.runtime.sleep(Duration::from_millis(1)), if !died => {
+                    if stage.in_hand(host) >= IN_HAND || self.runtime.monotonic() >= limit {
+                        stage.kill(host);
                         died = true;
                     }
                 }
+                written = &mut rush, if !rushed => {
+                    written?;
+                    rushed = true;
+                }
             }
         }
-        self.say(&format!("its leases expire {} s after its last sign of life", TIMING.expiration.as_secs()));
-        self.until(|scene| scene.is_covered(RANGES)).await;
-        self.settle(stage).await;
-        let again = stage.writer.ledger.lock().totals().duplicates - before;
-        self.say(&format!("{again} orders were delivered twice: ada had handled them, but died before it stored that"));
-        self.rest().await;
         Ok(())
     }
 
     async fn two_join(&mut self, stage: &mut Stage) -> Result<()> {
         self.chapter("3. Two hosts join");
         self.say("dan and eve ask for their share; owners finish their batch, store progress and hand over");
-        let before = stage.writer.ledger.lock().totals().duplicates;
+        let before = stage.duplicates();
         for host in ["dan", "eve"] {
             stage.start_host(host).await?;
         }
         self.until(|scene| scene.is_balanced(RANGES)).await;
-        let again = stage.writer.ledger.lock().totals().duplicates - before;
-        self.say(&format!("balanced again; {again} orders were delivered twice by these moves"));
+        let again = stage.duplicates() - before;
+        self.say(&format!("balanced again; {again} changes were delivered twice by these moves"));
         self.rest().await;
         Ok(())
     }
 
     async fn a_range_splits(&mut self, stage: &mut Stage) -> Result<()> {
         self.chapter("4. A range splits");
-        let before = stage.writer.ledger.lock().totals().duplicates;
+        let before = stage.duplicates();
         let children = stage.split(SPLIT).await?;
         self.say(&format!("the store splits range {SPLIT} into ranges {}", children.join(" and ")));
         self.until(|scene| scene.splits == 1 && scene.is_balanced(RANGES + 1)).await;
-        let again = stage.writer.ledger.lock().totals().duplicates - before;
-        self.say(&format!("{} ranges now; {again} orders were delivered twice by the split", RANGES + 1));
+        let again = stage.duplicates() - before;
+        self.say(&format!("{} ranges now; {again} changes were delivered twice by the split", RANGES + 1));
         self.rest().await;
         Ok(())
     }
@@ -173,10 +183,13 @@ impl Story {
 
     async fn until(&mut self, condition: impl Fn(&Scene) -> bool) {
         let limit = self.runtime.sleep(PATIENCE);
-        tokio::select! {
+        let in_time = tokio::select! {
             biased;
-            _ = self.scene.wait_for(condition) => {}
-            () = limit => self.say("(this takes longer than it should)"),
+            seen = self.scene.wait_for(condition) => seen.is_ok(),
+            () = limit => false,
+        };
+        if !in_time {
+            self.say("this takes longer than it should; going on all the same");
         }
     }
 

@@ -39,7 +39,12 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Writes `rate` changes a second, fewer if the disk is slower, until told to stop.
-    pub(crate) async fn run(&self, rate: f64, runtime: Arc<dyn Runtime>, mut stop: watch::Receiver<bool>) -> Result<()> {
+    pub(crate) async fn run(
+        &self,
+        rate: f64,
+        runtime: Arc<dyn Runtime>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<()> {
         let mut last = runtime.monotonic();
         loop {
             tokio::select! {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use changefeed_core::{Error, ErrorKind, Result};
+use changefeed_core::{Container, Error, ErrorKind, Result};
 
 /// The intervals of one host. All hosts of a processor should use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,14 @@ impl LeaseTiming {
     /// For a lease container in the same process, where a request costs microseconds: 1, 2 and 8 s.
     pub const EMBEDDED: Self =
         Self { acquire: Duration::from_secs(1), renew: Duration::from_secs(2), expiration: Duration::from_secs(8) };
+
+    /// What hosts use unless told otherwise: depends on how far away their leases are.
+    pub fn for_container(leases: &Container) -> Self {
+        match leases.identity().account_host.as_str() {
+            "localhost" => Self::EMBEDDED,
+            _ => Self::REMOTE,
+        }
+    }
 
     /// Refuses intervals that cannot work.
     ///

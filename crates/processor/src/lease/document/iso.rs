@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
     let mut time = time.split(':');
     let (hour, minute, second) = (number(time.next()?, 23)?, number(time.next()?, 59)?, number(time.next()?, 60)?);
-    let millis = number(&format!("{fraction:0<3}").get(..3)?.to_owned(), 999)?;
+    let millis = number(format!("{fraction:0<3}").get(..3)?, 999)?;
     if date.next().is_some() || time.next().is_some() || year < 1970 || month == 0 || day == 0 {
         return None;
     }
