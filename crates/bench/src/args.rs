@@ -83,7 +83,7 @@ impl Scale {
         lifecycle_items: 200_000,
         feed_items: 200_000,
         wake_ups: 1000,
-        delivered_items: 400_000,
+        delivered_items: 500_000,
         slow_rounds: 3,
         lone_changes: 50_000,
     };
@@ -96,7 +96,7 @@ impl Scale {
         lifecycle_items: 20_000,
         feed_items: 20_000,
         wake_ups: 300,
-        delivered_items: 100_000,
+        delivered_items: 200_000,
         slow_rounds: 1,
         lone_changes: 10_000,
     };

@@ -43,6 +43,12 @@ pub(crate) fn runtime() -> Result<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build()?)
 }
 
+/// A runtime for stores in memory, which work in the thread of the caller: with one thread, nothing is spent on waking
+/// others, and nothing depends on which is faster.
+pub(crate) fn single_thread() -> Result<Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
 /// Writes random documents with `writers` tasks until `length` is over. Another `seed` gives other documents.
 pub(crate) async fn write_for<S: Sink>(
     sink: S,

@@ -30,8 +30,13 @@ impl Store {
 
     /// A store at rest in which each of `items` was written and half as many writes replaced some of them.
     pub(crate) async fn filled(folder: &Path, items: u64, ranges: usize) -> Result<Self> {
+        Self::written(folder, items, items * 3 / 2, ranges).await
+    }
+
+    /// A store at rest in which each of `items` was written, and some of them again, `writes` times in all.
+    pub(crate) async fn written(folder: &Path, items: u64, writes: u64, ranges: usize) -> Result<Self> {
         let store = Self::open(folder, Durability::Relaxed, ranges).await?;
-        load::fill(store.writer(), &Documents::new(items), load::FILL_WRITERS, items * 3 / 2).await?;
+        load::fill(store.writer(), &Documents::new(items), load::FILL_WRITERS, writes).await?;
         store.engine.settle().await?;
         Ok(store)
     }

@@ -26,7 +26,8 @@ pub(crate) struct Inner {
     pub(crate) request_charge: f64,
     pub(crate) cancelled: watch::Receiver<bool>,
     pub(crate) keeper: KeeperHandle,
-    pub(crate) progress: Progress,
+    /// What a checkpoint stores; none if the page goes on after this batch.
+    pub(crate) progress: Option<Progress>,
 }
 
 impl Context {
@@ -77,12 +78,14 @@ impl Context {
     }
 
     /// Stores that this batch and everything before it was handled. For processors with manual checkpoints; a call for
-    /// an earlier batch after a later one does nothing.
+    /// an earlier batch after a later one does nothing. A batch that was cut to find the item to blame is stored by a
+    /// call for its last piece.
     ///
     /// # Errors
     /// `PreconditionFailed` if the lease was lost: another host will handle the batch again.
     pub async fn checkpoint(&self) -> Result<()> {
-        self.inner.keeper.checkpoint_now(self.inner.progress.clone()).await.map_err(|loss| {
+        let Some(progress) = self.inner.progress.clone() else { return Ok(()) };
+        self.inner.keeper.checkpoint_now(progress).await.map_err(|loss| {
             Error::new(ErrorKind::PreconditionFailed, format!("checkpoint lease {}: {loss}", self.inner.lease))
         })
     }

@@ -11,7 +11,6 @@ use crate::{
     delegate::{DelegateError, Outcome, Verdict},
     host::Shared,
     lease::{
-        document::Attempts,
         keeper::{KeeperHandle, Progress},
         prefix::LeaseToken,
     },
@@ -31,8 +30,8 @@ pub(crate) struct Delivery<'a> {
     pub(crate) request_charge: f64,
     /// What a checkpoint after this page says.
     pub(crate) progress: Progress,
-    /// The checkpoint before it, to count failures under.
-    pub(crate) before: Option<String>,
+    /// Whether the page ends with these changes: only then may a checkpoint of the user say that it was handled.
+    pub(crate) last: bool,
     /// Failures that earlier owners of the lease have met here.
     pub(crate) failures: u32,
     /// Ends when the host wants to stop. Batches that are being tried again are given up then.
@@ -71,7 +70,7 @@ impl Delivery<'_> {
             if piece.items.is_empty() {
                 continue;
             }
-            let handled = match self.call(&piece).await {
+            let handled = match self.call(&piece, self.last && pieces.is_empty()).await {
                 Called::Verdict(Verdict::Done) => true,
                 Called::Verdict(Verdict::Each(outcomes)) => self.each(&piece, outcomes, &mut pieces).await,
                 Called::Failed(error) => self.failed(piece, error, &mut pieces).await,
@@ -85,7 +84,7 @@ impl Delivery<'_> {
     }
 
     /// Calls the delegate, in a task of its own: it may panic, and it may never return.
-    async fn call(&mut self, piece: &Piece) -> Called {
+    async fn call(&mut self, piece: &Piece, last: bool) -> Called {
         let shared = self.shared;
         if !self.keeper.fence.holds(shared.runtime.monotonic()) {
             return Called::GivenUp;
@@ -94,7 +93,7 @@ impl Delivery<'_> {
         let changes: Arc<[Change]> =
             if whole { Arc::clone(&self.changes) } else { self.changes[piece.items.clone()].into() };
         let (cancel, cancelled) = watch::channel(false);
-        let context = self.context(&changes, piece.failures + 1, cancelled);
+        let context = self.context(&changes, piece.failures + 1, last, cancelled);
         let delegate = Arc::clone(&shared.delegate);
         let (reply, mut answer) = tokio::sync::oneshot::channel();
         let task = async move {
@@ -130,7 +129,7 @@ impl Delivery<'_> {
         }
     }
 
-    fn context(&self, changes: &[Change], attempt: u32, cancelled: watch::Receiver<bool>) -> Context {
+    fn context(&self, changes: &[Change], attempt: u32, last: bool, cancelled: watch::Receiver<bool>) -> Context {
         let lsn = |change: Option<&Change>| change.map(|change| change.lsn).unwrap_or_default();
         Context {
             inner: Arc::new(Inner {
@@ -143,7 +142,7 @@ impl Delivery<'_> {
                 request_charge: self.request_charge,
                 cancelled,
                 keeper: self.keeper.clone(),
-                progress: self.progress.clone(),
+                progress: last.then(|| self.progress.clone()),
             }),
         }
     }
@@ -187,7 +186,7 @@ impl Delivery<'_> {
         }
         let reason = reason.unwrap_or_else(|| format!("the delegate asked for {count} items again"));
         self.report_state(failures, None, reason).await;
-        self.keeper.attempts(Attempts { continuation: self.before.clone(), count: failures }).await;
+        self.keeper.attempts(failures).await;
         let least = self.shared.options.retry.after(failures, self.shared.runtime.random());
         self.pause(pause.max(least)).await
     }
@@ -217,8 +216,7 @@ impl Delivery<'_> {
             }
             (false, ..) => pieces.push_front(Piece { items: rest, failures }),
         }
-        let continuation = self.before.clone();
-        self.keeper.attempts(Attempts { continuation, count: failures }).await;
+        self.keeper.attempts(failures).await;
         self.pause(self.shared.options.retry.after(failures, self.shared.runtime.random())).await
     }
 

@@ -199,7 +199,10 @@ impl Host {
             Report::Ended(token) => drop(self.running.remove(&token)),
             Report::Adopted(leases) => {
                 for lease in leases {
-                    self.start(lease);
+                    // A cycle that was under way may have seen it in our name and taken it, under a newer epoch.
+                    if !self.running.contains_key(&lease.document().token) {
+                        self.start(lease);
+                    }
                 }
             }
         }

@@ -137,7 +137,8 @@ impl Pull {
             if !self.prepared && !self.prepare().await? {
                 layouts += 1;
                 if layouts > LAYOUT_TRIES {
-                    let message = format!("the ranges changed {LAYOUT_TRIES} times while they were being read: try again");
+                    let message =
+                        format!("the ranges changed {LAYOUT_TRIES} times while they were being read: try again");
                     return Err(Error::new(ErrorKind::Unavailable, message));
                 }
                 continue;
@@ -184,11 +185,12 @@ impl Pull {
                 _ => return,
             }
         }
-        let any = |context: &mut std::task::Context<'_>| {
-            match waiting.iter_mut().any(|future| future.as_mut().poll(context).is_ready()) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
+        let any = |context: &mut std::task::Context<'_>| match waiting
+            .iter_mut()
+            .any(|future| future.as_mut().poll(context).is_ready())
+        {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         };
         poll_fn(any).await;
     }
@@ -197,7 +199,10 @@ impl Pull {
         match self.resumed {
             Some(made) if made != self.mode => Err(Error::new(
                 ErrorKind::BadContinuation,
-                format!("the bookmark was made in {made:?} mode and cannot go on in {:?} mode: leave mode out", self.mode),
+                format!(
+                    "the bookmark was made in {made:?} mode and cannot go on in {:?} mode: leave mode out",
+                    self.mode
+                ),
             )),
             _ => Ok(()),
         }
@@ -315,7 +320,8 @@ mod tests {
     }
 
     fn live(ranges: &[&str]) -> Vec<PhysicalRange> {
-        let physical = |(id, range): (u64, &&str)| PhysicalRange { id: id.into(), range: range.parse().unwrap(), parents: vec![] };
+        let physical =
+            |(id, range): (u64, &&str)| PhysicalRange { id: id.into(), range: range.parse().unwrap(), parents: vec![] };
         (0..).zip(ranges).map(physical).collect()
     }
 
@@ -325,11 +331,7 @@ mod tests {
             (vec![piece("-FF", "7")], vec!["-FF"], vec![piece("-FF", "7")]),
             (vec![piece("-FF", "7")], vec!["-20", "20-FF"], vec![piece("-20", "7"), piece("20-FF", "7")]),
             (vec![piece("20-FF", "7"), piece("-20", "7")], vec!["-FF"], vec![piece("-FF", "7")]),
-            (
-                vec![piece("20-FF", "8"), piece("-20", "7")],
-                vec!["-FF"],
-                vec![piece("-20", "7"), piece("20-FF", "8")],
-            ),
+            (vec![piece("20-FF", "8"), piece("-20", "7")], vec!["-FF"], vec![piece("-20", "7"), piece("20-FF", "8")]),
             (
                 vec![piece("10-30", "7")],
                 vec!["-20", "20-28", "28-FF"],

@@ -251,7 +251,7 @@ impl Worker {
             changes: page.changes.into(),
             request_charge: page.request_charge,
             progress: progress.clone(),
-            before: self.stored.clone(),
+            last: true,
             failures,
             stopping: orders.stopping,
             hurry: orders.hurry,
@@ -305,21 +305,28 @@ impl Worker {
     /// Delivers the items of a page one by one, naming each in the lease before it is delivered: if the process dies,
     /// the next owner knows which one it was. One death alone with an item may be bad luck; two are not.
     async fn deliver_carefully(&mut self, page: &ChangePage, progress: Progress) -> Delivered {
-        for change in &page.changes {
-            let name = format!("{}:{}", change.lsn, change.id);
-            let guilty = self.failures >= 2 && self.suspect.take().is_some_and(|suspect| suspect == name);
+        for (at, change) in page.changes.iter().enumerate() {
+            let first = format!("{}:{}", change.lsn, change.id);
+            let second = format!("{first} again");
+            let guilty = self.suspect.as_deref() == Some(&second);
+            let suspected = self.suspect.as_deref() == Some(&first);
+            let name = if suspected { second } else { first };
             if !guilty && self.keeper.suspect(Some(name)).await.is_err() {
                 return Delivered::GivenUp;
             }
-            let mut delivery = self.single(change.clone(), page.request_charge, progress.clone());
+            let last = at + 1 == page.changes.len();
+            let mut delivery = self.single(change.clone(), page.request_charge, progress.clone(), last);
             let delivered = if guilty { delivery.bury_suspect(self.failures).await } else { delivery.run().await };
             if delivered == Delivered::GivenUp {
                 return Delivered::GivenUp;
             }
             self.careful_items += 1;
-            if guilty || self.careful_items >= self.shared.options.max_items {
+            if guilty || suspected || self.careful_items >= self.shared.options.max_items {
                 (self.failures, self.suspect, self.careful_items) = (0, None, 0);
             }
+        }
+        if self.shared.options.checkpoint == Checkpoint::Manual {
+            return Delivered::All;
         }
         self.stored = Some(progress.continuation.clone());
         match self.keeper.checkpoint_now(progress).await {
@@ -328,7 +335,7 @@ impl Worker {
         }
     }
 
-    fn single(&self, change: Change, request_charge: f64, progress: Progress) -> Delivery<'_> {
+    fn single(&self, change: Change, request_charge: f64, progress: Progress, last: bool) -> Delivery<'_> {
         Delivery {
             shared: &self.shared,
             keeper: &self.keeper,
@@ -337,7 +344,7 @@ impl Worker {
             changes: [change].into(),
             request_charge,
             progress,
-            before: self.stored.clone(),
+            last,
             failures: 0,
             stopping: self.orders.stopping.clone(),
             hurry: self.orders.hurry.clone(),

@@ -33,7 +33,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
 }];
 
 /// Rest before each write: long enough for the reader to wait and for idle threads to sleep.
-const REST: Duration = Duration::from_millis(1);
+pub(super) const REST: Duration = Duration::from_millis(1);
 
 /// A reader that is not woken within this time is never woken.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ fn wake_up(context: &Context) -> Result<Vec<Measurement>> {
         },
     )?;
     runtime.block_on(store.engine.close())?;
-    let micros = |percent| move |woken: &WakeUps| micros(woken.handed_over.percentile(percent));
+    let micros = |percent| move |latencies: &Latencies| micros(latencies.percentile(percent));
     Ok(vec![
         Measurement::of("wake_up_p50", &rounds, micros(50))
             .note("from handing over a relaxed write to the waiting reader"),
@@ -61,21 +61,7 @@ fn wake_up(context: &Context) -> Result<Vec<Measurement>> {
     ])
 }
 
-/// How long after each write the reader ran.
-#[derive(Clone, Debug)]
-pub(super) struct WakeUps {
-    /// From handing over the write.
-    pub(super) handed_over: Latencies,
-    /// From its acknowledgement; zero where the reader was faster than that.
-    pub(super) acknowledged: Latencies,
-}
-
-/// In microseconds.
-pub(super) fn micros(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e6
-}
-
-async fn channel_wake_ups(samples: usize) -> Result<WakeUps> {
+async fn channel_wake_ups(samples: usize) -> Result<Latencies> {
     let (sender, mut receiver) = watch::channel(Bytes::new());
     let (woken, wake_ups) = mpsc::channel(1);
     let reader =
@@ -88,55 +74,72 @@ async fn channel_wake_ups(samples: usize) -> Result<WakeUps> {
     Ok(latencies)
 }
 
-/// Wake-ups of a reader that waits with `changed`, in a container with one range.
-pub(super) async fn store_wake_ups(container: Container, writer: StoreWriter, samples: usize) -> Result<WakeUps> {
-    let range = FeedRange::full();
-    let now = container.read_changes(ReadChanges::new(range.clone(), StartFrom::Now)).await?;
-    let (woken, wake_ups) = mpsc::channel(1);
-    let reader: JoinHandle<Result<()>> = tokio::spawn(async move {
-        let mut continuation = now.continuation;
-        loop {
-            container.backend().changed(&range, &continuation).await;
-            let moment = Instant::now();
-            let page = container.read_changes(ReadChanges::new(range.clone(), continuation)).await?;
-            continuation = page.continuation;
-            // `changed` may return for nothing.
-            if !page.changes.is_empty() && woken.send(moment).await.is_err() {
-                return Ok(());
-            }
-        }
-    });
+async fn store_wake_ups(container: Container, writer: StoreWriter, samples: usize) -> Result<Latencies> {
+    let (waiter, wake_ups) = Waiter::start(container).await?;
     let latencies = write_and_wait(&writer, wake_ups, samples).await;
-    // It waits for changes that nobody will make.
-    reader.abort();
-    match reader.await {
-        Ok(ended) => ended?,
-        Err(error) if error.is_cancelled() => {}
-        Err(error) => return Err(error.into()),
-    }
+    waiter.stop().await?;
     latencies
 }
 
+/// In microseconds.
+pub(super) fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// A task that waits for changes and says when it woke.
+#[derive(Debug)]
+pub(super) struct Waiter(JoinHandle<Result<()>>);
+
+impl Waiter {
+    /// Begins to wait for changes of a container with one range, from now on.
+    pub(super) async fn start(container: Container) -> Result<(Self, mpsc::Receiver<Instant>)> {
+        let range = FeedRange::full();
+        let now = container.read_changes(ReadChanges::new(range.clone(), StartFrom::Now)).await?;
+        let (woken, wake_ups) = mpsc::channel(1);
+        let task = tokio::spawn(async move {
+            let mut continuation = now.continuation;
+            loop {
+                container.backend().changed(&range, &continuation).await;
+                let moment = Instant::now();
+                let page = container.read_changes(ReadChanges::new(range.clone(), continuation)).await?;
+                continuation = page.continuation;
+                // `changed` may return for nothing.
+                if !page.changes.is_empty() && woken.send(moment).await.is_err() {
+                    return Ok(());
+                }
+            }
+        });
+        Ok((Self(task), wake_ups))
+    }
+
+    /// Ends it, though it waits for changes that nobody will make.
+    pub(super) async fn stop(self) -> Result<()> {
+        self.0.abort();
+        match self.0.await {
+            Ok(ended) => ended,
+            Err(error) if error.is_cancelled() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 /// Writes and waits for the moment at which the reader woke, again and again.
-pub(super) async fn write_and_wait(
+async fn write_and_wait(
     writer: &impl Sink,
     mut wake_ups: mpsc::Receiver<Instant>,
     samples: usize,
-) -> Result<WakeUps> {
+) -> Result<Latencies> {
     let documents = Documents::new(samples as u64);
-    let (mut handed_over, mut acknowledged) = (Vec::with_capacity(samples), Vec::with_capacity(samples));
+    let mut latencies = Vec::with_capacity(samples);
     for sample in 0..samples as u64 {
         let body = documents.body(sample, sample);
         time::sleep(REST).await;
         let start = Instant::now();
         writer.write(body).await?;
-        let written = Instant::now();
         let woken = time::timeout(PATIENCE, wake_ups.recv()).await.map_err(|_| "the reader was not woken")?;
-        let woken = woken.ok_or("the reader ended early")?;
-        handed_over.push(woken.duration_since(start));
-        acknowledged.push(woken.saturating_duration_since(written));
+        latencies.push(woken.ok_or("the reader ended early")?.duration_since(start));
     }
-    Ok(WakeUps { handed_over: Latencies::new(handed_over), acknowledged: Latencies::new(acknowledged) })
+    Ok(Latencies::new(latencies))
 }
 
 #[derive(Clone, Debug)]

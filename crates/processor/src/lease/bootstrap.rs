@@ -172,9 +172,12 @@ impl Bootstrap<'_> {
         if let Some(Anchor::Continuation(token)) = anchor {
             document.continuation = Some(token);
         }
-        match self.store.create(document).await {
+        match self.store.create(document.clone()).await {
             Ok(_) => Ok(()),
-            Err(error) if error.effect() == Effect::Unknown => Ok(()),
+            Err(error) if error.effect() == Effect::Unknown => match self.store.read(&document).await? {
+                Some(_) => Ok(()),
+                None => Err(error),
+            },
             Err(error) => Err(error),
         }
     }

@@ -53,7 +53,7 @@ pub enum Ended {
 
 enum Order {
     Checkpoint(Progress, Option<oneshot::Sender<Result<(), Loss>>>),
-    Attempts(Attempts),
+    Attempts(u32),
     Suspect(Option<String>, oneshot::Sender<Result<(), Loss>>),
     State(Option<String>),
     /// Progress that can wait for the next write.
@@ -94,8 +94,8 @@ impl KeeperHandle {
     }
 
     /// Stores how often the batch after the checkpoint has failed.
-    pub async fn attempts(&self, attempts: Attempts) {
-        drop(self.orders.send(Order::Attempts(attempts)).await);
+    pub async fn attempts(&self, count: u32) {
+        drop(self.orders.send(Order::Attempts(count)).await);
     }
 
     /// Stores which item is about to be delivered alone, and waits until it is stored.
@@ -184,7 +184,13 @@ impl Keeper {
             let kept = match order {
                 Wake::Renew => self.write(|_| {}).await,
                 Wake::Order(Order::Checkpoint(progress, reply)) => self.checkpoint(progress, reply).await,
-                Wake::Order(Order::Attempts(attempts)) => self.write(|document| document.set_attempts(&attempts)).await,
+                Wake::Order(Order::Attempts(count)) => {
+                    self.write(|document| {
+                        let continuation = document.continuation.clone();
+                        document.set_attempts(&Attempts { continuation, count });
+                    })
+                    .await
+                }
                 Wake::Order(Order::Suspect(item, reply)) => {
                     let written = self.write(|document| document.set_suspect(item.as_deref())).await;
                     drop(reply.send(written.clone()));

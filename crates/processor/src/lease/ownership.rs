@@ -84,7 +84,9 @@ impl OwnedLease {
         let epoch = document.epoch() + 1;
         // A lease that was granted to us has our name and no session yet: its owner went in good order.
         let granted = document.owner.as_deref() == Some(&identity.instance) && document.session().is_none();
-        if document.owner.is_some() && !granted {
+        // One that our own session has did not see us die either.
+        let ours = document.session() == Some(&identity.session);
+        if document.owner.is_some() && !granted && !ours {
             count_crash(&mut document);
         }
         document.owner = Some(identity.instance.clone());

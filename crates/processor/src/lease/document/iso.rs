@@ -85,7 +85,9 @@ mod tests {
         for (text, millis) in [("1970-01-01T00:00:01Z", 1000), ("1970-01-01T00:00:00.5Z", 500)] {
             assert_eq!(parse(text), Some(Timestamp::from_millis(millis)));
         }
-        for text in ["", "Z", "1970-01-01", "1970-01-01T00:00:00", "1970-13-01T00:00:00Z", "1970-01-01T00:00:00.Z+1", "é"] {
+        for text in
+            ["", "Z", "1970-01-01", "1970-01-01T00:00:00", "1970-13-01T00:00:00Z", "1970-01-01T00:00:00.Z+1", "é"]
+        {
             assert_eq!(parse(text), None, "{text}");
         }
     }

@@ -1,0 +1,270 @@
+//! Hosts that come, go and die while changes keep coming: how long until all is well again, and what was seen twice.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use changefeed::{Context as Delegated, LeaseTiming, LeaseToken, Notification, Processor, RawChanges, Running};
+use changefeed_core::{Batch, Container, Write};
+use changefeed_embedded::Durability;
+use tokio::{sync::watch, task::JoinHandle, time};
+
+use super::{Experiment, Goal, Row, counting, until};
+use crate::{
+    Result,
+    documents::{Documents, Random},
+    load,
+    measure::{Measurement, Round},
+    place::Folder,
+    rows::Context,
+    store::Store,
+};
+
+pub(super) const REBALANCE: Experiment = Experiment {
+    rows: &[
+        Row { name: "rebalance_100_leases_join", unit: "s", baseline: "acquire_interval", goal: None },
+        Row { name: "rebalance_100_leases_leave", unit: "s", baseline: "acquire_interval", goal: None },
+        Row {
+            name: "rebalance_100_leases_duplicates",
+            unit: "changes",
+            baseline: "changes_delivered",
+            goal: Some(Goal::ValueBelow(1.0)),
+        },
+    ],
+    run: rebalance,
+};
+
+pub(super) const TAKEOVER: Experiment = Experiment {
+    rows: &[Row {
+        name: "crash_takeover",
+        unit: "s",
+        baseline: "expiration_and_acquire",
+        goal: Some(Goal::RatioAtMost(1.2)),
+    }],
+    run: takeover,
+};
+
+const LEASES: usize = 100;
+
+/// Items that are written over and over: enough that all ranges get some.
+const ITEMS: u64 = 5000;
+
+/// Between two writes: a steady trickle, so that leases are neither idle nor behind.
+const TRICKLE: Duration = Duration::from_millis(1);
+
+/// Expirations that fit into a quick run, in the proportions of the embedded timing.
+const HASTY: LeaseTiming = LeaseTiming {
+    acquire: Duration::from_millis(250),
+    renew: Duration::from_millis(500),
+    expiration: Duration::from_secs(2),
+};
+
+fn rebalance(context: &Context) -> Result<Vec<Measurement>> {
+    let runtime = load::runtime()?;
+    let folder = context.place.folder("rebalance")?;
+    let rounds = context.scale.slow_rounds;
+    runtime.block_on(async { tokio::spawn(join_and_leave(folder, rounds)).await? })
+}
+
+async fn join_and_leave(folder: Folder, rounds: usize) -> Result<Vec<Measurement>> {
+    let timing = LeaseTiming::EMBEDDED;
+    let stage = Stage::new(&folder, timing).await?;
+    let first = stage.start("first").await?;
+    until(Instant::now(), "the first start", || stage.owned("first") == LEASES).await?;
+    let writer = stage.write();
+    let (mut join, mut leave) = (Vec::new(), Vec::new());
+    let round = |took: Duration| Round { baseline: timing.acquire.as_secs_f64(), subject: took.as_secs_f64() };
+    for _ in 0..rounds {
+        let start = Instant::now();
+        let second = stage.start("second").await?;
+        join.push(round(until(start, "an even share", || stage.is_even("first", "second")).await?));
+        let start = Instant::now();
+        let stopping = tokio::spawn(second.stop());
+        leave.push(round(until(start, "the return of all leases", || stage.owned("first") == LEASES).await?));
+        stopping.await??;
+    }
+    let written = writer.stop().await?;
+    until(Instant::now(), "delivery of all that was written", || stage.ledger().has_all(&written)).await?;
+    first.stop().await?;
+    let (delivered, duplicates) = stage.ledger().delivered();
+    stage.store.engine.close().await?;
+    let seen = [Round { baseline: delivered as f64, subject: duplicates as f64 }];
+    Ok(vec![
+        Measurement::of("rebalance_100_leases_join", &join, |value| *value)
+            .note("from the start of a second host to 50 and 50; the ratio is cycles"),
+        Measurement::of("rebalance_100_leases_leave", &leave, |value| *value)
+            .note("from the stop of the second host to 100 on the first; the ratio is cycles"),
+        Measurement::of("rebalance_100_leases_duplicates", &seen, |value| *value)
+            .note(format!("over {rounds} joins and leaves under steady writes; nothing was lost")),
+    ])
+}
+
+fn takeover(context: &Context) -> Result<Vec<Measurement>> {
+    let runtime = load::runtime()?;
+    let folder = context.place.folder("takeover")?;
+    let timing = if context.scale.quick { HASTY } else { LeaseTiming::EMBEDDED };
+    let rounds = context.scale.slow_rounds;
+    runtime.block_on(async { tokio::spawn(crash(folder, timing, rounds)).await? })
+}
+
+async fn crash(folder: Folder, timing: LeaseTiming, rounds: usize) -> Result<Vec<Measurement>> {
+    let stage = Stage::new(&folder, timing).await?;
+    let survivor = stage.start("survivor").await?;
+    until(Instant::now(), "the first start", || stage.owned("survivor") == LEASES).await?;
+    let writer = stage.write();
+    let wanted = (timing.expiration + timing.acquire).as_secs_f64();
+    let mut taken = Vec::new();
+    for round in 0..rounds {
+        let victim = format!("victim-{round}");
+        let running = stage.start(&victim).await?;
+        until(Instant::now(), "an even share", || stage.is_even("survivor", &victim)).await?;
+        let start = Instant::now();
+        drop(running);
+        stage.ledger().bury(&victim);
+        let took = until(start, "the takeover", || stage.ledger().handlers.len() == LEASES).await?;
+        taken.push(Round { baseline: wanted, subject: took.as_secs_f64() });
+    }
+    let written = writer.stop().await?;
+    until(Instant::now(), "delivery of all that was written", || stage.ledger().has_all(&written)).await?;
+    survivor.stop().await?;
+    let (delivered, duplicates) = stage.ledger().delivered();
+    stage.store.engine.close().await?;
+    let note = format!(
+        "50 of {LEASES} leases, acquire {:?}, expiration {:?}; {duplicates} of {delivered} changes twice, none lost",
+        timing.acquire, timing.expiration
+    );
+    Ok(vec![Measurement::of("crash_takeover", &taken, |value| *value).note(note)])
+}
+
+/// A store on disk, hosts on it, and what they did.
+struct Stage {
+    store: Store,
+    leases: Container,
+    timing: LeaseTiming,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Stage {
+    async fn new(folder: &Folder, timing: LeaseTiming) -> Result<Self> {
+        let store = Store::open(&folder.join("store"), Durability::Durable, LEASES).await?;
+        let leases = store.leases().await?;
+        Ok(Self { store, leases, timing, ledger: Arc::default() })
+    }
+
+    /// Starts a host.
+    async fn start(&self, instance: &str) -> Result<Running> {
+        let name: Arc<str> = instance.into();
+        let (owners, handlers) = (Arc::clone(&self.ledger), Arc::clone(&self.ledger));
+        let builder = Processor::builder("balance", &self.store.container, &self.leases)
+            .instance_name(instance)
+            .lease_timing(self.timing)
+            .on_notification(move |notification| open(&owners).note(&name, notification));
+        let processor = counting(builder, move |changes, context| open(&handlers).handle(&changes, &context))?;
+        Ok(processor.start().await?)
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        open(&self.ledger)
+    }
+
+    fn owned(&self, instance: &str) -> usize {
+        self.ledger().owners.values().filter(|owner| ***owner == *instance).count()
+    }
+
+    fn is_even(&self, one: &str, other: &str) -> bool {
+        self.owned(one) == LEASES / 2 && self.owned(other) == LEASES / 2
+    }
+
+    /// Begins to write, until told to stop.
+    fn write(&self) -> Writer {
+        let (stop, stopped) = watch::channel(false);
+        Writer { stop, task: tokio::spawn(trickle(self.store.container.clone(), stopped)) }
+    }
+}
+
+fn open(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who owns what, and which changes were handled.
+#[derive(Debug, Default)]
+struct Ledger {
+    owners: BTreeMap<LeaseToken, Arc<str>>,
+    /// Leases of which a change was handled since the last burial.
+    handlers: BTreeSet<LeaseToken>,
+    /// Positions of the dead: their leases count again when somebody else handles a change.
+    buried: Option<String>,
+    /// Positions that were delivered. Every write is alone in its transaction, so each has its own.
+    lsns: BTreeSet<u64>,
+    duplicates: usize,
+}
+
+impl Ledger {
+    fn note(&mut self, instance: &Arc<str>, notification: &Notification) {
+        match notification {
+            Notification::LeaseAcquired(lease) => drop(self.owners.insert(lease.clone(), Arc::clone(instance))),
+            Notification::LeaseReleased(lease, _) if self.owners.get(lease) == Some(instance) => {
+                self.owners.remove(lease);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle(&mut self, changes: &RawChanges, context: &Delegated) {
+        for change in &changes.0 {
+            if !self.lsns.insert(change.lsn.get()) {
+                self.duplicates += 1;
+            }
+        }
+        if self.buried.as_deref() != Some(context.instance()) {
+            self.handlers.insert(context.lease().clone());
+        }
+    }
+
+    /// A host was killed: from now on its leases want another one.
+    fn bury(&mut self, instance: &str) {
+        self.owners.retain(|_, owner| **owner != *instance);
+        self.handlers.clear();
+        self.buried = Some(instance.to_owned());
+    }
+
+    fn has_all(&self, lsns: &BTreeMap<u64, u64>) -> bool {
+        lsns.values().all(|lsn| self.lsns.contains(lsn))
+    }
+
+    /// How many different changes were delivered, and how many deliveries were too many.
+    fn delivered(&self) -> (usize, usize) {
+        (self.lsns.len(), self.duplicates)
+    }
+}
+
+/// A task that writes.
+struct Writer {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<BTreeMap<u64, u64>>>,
+}
+
+impl Writer {
+    /// Stops it; returns the last position of each item.
+    async fn stop(self) -> Result<BTreeMap<u64, u64>> {
+        self.stop.send_replace(true);
+        self.task.await?
+    }
+}
+
+async fn trickle(container: Container, stopped: watch::Receiver<bool>) -> Result<BTreeMap<u64, u64>> {
+    let documents = Documents::new(ITEMS);
+    let (mut random, mut counter) = (Random::new(1), 0);
+    let mut lsns = BTreeMap::new();
+    while !*stopped.borrow() {
+        let item = random.below(ITEMS);
+        let write = Write::Upsert { body: documents.body(item, counter), if_match: None };
+        let written = container.backend().write(Batch::single(None, write)).await?;
+        lsns.extend(written.iter().map(|written| (item, written.lsn.get())));
+        counter += 1;
+        time::sleep(TRICKLE).await;
+    }
+    Ok(lsns)
+}

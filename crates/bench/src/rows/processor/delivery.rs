@@ -1,0 +1,125 @@
+//! Delivery: a processor over a full feed on disk, against a bare loop of `read_changes` over the same ranges.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use changefeed::{Context as Delegated, Processor, RawChanges};
+use changefeed_core::{Container, StartFrom};
+use changefeed_embedded::Durability;
+use tokio::{sync::Notify, time};
+
+use super::{Experiment, Goal, PATIENCE, Row, counting};
+use crate::{
+    Result,
+    counting::{Counting, Wakes},
+    load,
+    measure::{self, Measurement},
+    rows::{Context, feed},
+    store::Store,
+};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    rows: &[Row {
+        name: "processor_delivery",
+        unit: "changes/s",
+        baseline: "read_changes_loop",
+        goal: Some(Goal::RatioAtLeast(0.9)),
+    }],
+    run: delivery,
+};
+
+const RANGES: usize = 4;
+
+/// What one round gave, in changes per second.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    /// From the call of `start` to the last change.
+    whole: f64,
+    /// From the first call of the delegate to the last change.
+    started: f64,
+    /// Lease writes per batch.
+    writes: f64,
+    /// From the call of `start` to the first call of the delegate, in milliseconds.
+    start_up: f64,
+}
+
+fn delivery(context: &Context) -> Result<Vec<Measurement>> {
+    let runtime = load::runtime()?;
+    let folder = context.place.folder("delivery")?;
+    let items = context.scale.delivered_items;
+    let store = runtime.block_on(async {
+        Store::written(&folder.join("store"), items, items, RANGES).await?.engine.close().await?;
+        Store::open(&folder.join("store"), Durability::Durable, RANGES).await
+    })?;
+    let leases = runtime.block_on(store.leases())?;
+    // Everything is read once, so that it is warm.
+    runtime.block_on(feed::read_all(&store.container))?;
+    let rounds = measure::interleaved(
+        context.scale.rounds,
+        |_| {
+            let start = Instant::now();
+            runtime.block_on(feed::read_all(&store.container))?;
+            let rate = items as f64 / start.elapsed().as_secs_f64();
+            Ok(Rate { whole: rate, started: rate, writes: 0.0, start_up: 0.0 })
+        },
+        |round| {
+            let deliver = deliver_all(store.container.clone(), leases.clone(), format!("delivery-{round}"), items);
+            runtime.block_on(async { tokio::spawn(deliver).await? })
+        },
+    )?;
+    runtime.block_on(store.engine.close())?;
+    let started = Measurement::of("processor_delivery", &rounds, |rate| rate.started).ratio.median;
+    let of = |value: fn(&Rate) -> f64| measure::Spread::of(rounds.iter().map(|round| value(&round.subject))).median;
+    let note = format!(
+        "{items} items, {RANGES} ranges, durable leases; ratio without start-up ({:.0} ms) {started:.2}; {:.2} lease \
+         writes per batch",
+        of(|rate| rate.start_up),
+        of(|rate| rate.writes)
+    );
+    Ok(vec![Measurement::of("processor_delivery", &rounds, |rate| rate.whole).note(note)])
+}
+
+/// What a delegate has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The first call: when, and how many changes it brought.
+    first: OnceLock<(Instant, u64)>,
+    changes: AtomicU64,
+    batches: AtomicU64,
+    all: Notify,
+}
+
+/// Runs a new processor from the beginning of the feed until it has delivered all `items`.
+async fn deliver_all(container: Container, leases: Container, name: String, items: u64) -> Result<Rate> {
+    let (leases, requests) = Counting::around(&leases, Wakes::Yes);
+    let seen = Arc::new(Seen::default());
+    let witness = Arc::clone(&seen);
+    let builder = Processor::builder(name, &container, &leases).start_from(StartFrom::Beginning);
+    let processor = counting(builder, move |RawChanges(changes), _: Delegated| {
+        let count = changes.len() as u64;
+        seen.first.get_or_init(|| (Instant::now(), count));
+        seen.batches.fetch_add(1, Ordering::Relaxed);
+        if seen.changes.fetch_add(count, Ordering::Relaxed) + count >= items {
+            seen.all.notify_one();
+        }
+    })?;
+    let start = Instant::now();
+    let running = processor.start().await?;
+    let started = requests.requests();
+    time::timeout(PATIENCE, witness.all.notified()).await.map_err(|_| "not all changes were delivered")?;
+    let end = Instant::now();
+    let during = requests.requests() - started;
+    running.stop().await?;
+    let (first, first_count) = *witness.first.get().ok_or("nothing was delivered")?;
+    Ok(Rate {
+        whole: items as f64 / (end - start).as_secs_f64(),
+        started: items.saturating_sub(first_count) as f64 / (end - first).as_secs_f64(),
+        writes: during.writes as f64 / witness.batches.load(Ordering::Relaxed) as f64,
+        start_up: (first - start).as_secs_f64() * 1e3,
+    })
+}

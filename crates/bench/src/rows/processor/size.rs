@@ -1,0 +1,177 @@
+//! Many leases: what it costs to deliver a lone change when a process owns 10, 1,000 or 10,000 of them.
+//!
+//! A container begins with at most 1,000 ranges, so 10,000 leases are those of ten processors, each with a container
+//! of its own. A few writers each write a change to a random range and wait for its delivery: every change wakes a
+//! worker, is a batch and a checkpoint, whatever the number of leases. The processor time of the whole process counts,
+//! with the write itself, renewals and balancing.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use changefeed::{Context as Delegated, Processor, RawChanges, Running};
+use changefeed_core::{Batch, Container, Write};
+use changefeed_embedded::Engine;
+use tokio::{sync::mpsc, time};
+
+use super::{Experiment, Goal, PATIENCE, Row, counting, is_caught_up, until};
+use crate::{
+    Result,
+    documents::Random,
+    load,
+    measure::{Measurement, Round, Spread},
+    process,
+    rows::Context,
+};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    rows: &[
+        row("cost_per_change_10_leases", None),
+        row("cost_per_change_1000_leases", Some(Goal::RatioAtMost(1.5))),
+        row("cost_per_change_10000_leases", Some(Goal::RatioAtMost(1.5))),
+    ],
+    run: sizes,
+};
+
+/// The rows, each with processors and leases of each.
+const SIZES: [(&str, usize, usize); 3] = [
+    ("cost_per_change_10_leases", 1, 10),
+    ("cost_per_change_1000_leases", 1, 1000),
+    ("cost_per_change_10000_leases", 10, 1000),
+];
+
+/// Changes on their way at the same time: few, so that each finds an idle worker.
+const WRITERS: usize = 4;
+
+/// How long nothing is written, to see what leases cost that have nothing to do.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Enough partition keys for every range.
+const PARTITION_KEYS: u64 = 1_000_000;
+
+const fn row(name: &'static str, goal: Option<Goal>) -> Row {
+    Row { name, unit: "us CPU", baseline: "cost_at_10_leases", goal }
+}
+
+/// Processor time, in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// For each change, all in all.
+    per_change: f64,
+    /// In each second without changes.
+    quiet: f64,
+    /// How long the changes took, in seconds.
+    seconds: f64,
+}
+
+fn sizes(context: &Context) -> Result<Vec<Measurement>> {
+    let runtime = load::single_thread()?;
+    let changes = context.scale.lone_changes;
+    let mut rounds: [Vec<Round<Cost>>; SIZES.len()] = Default::default();
+    for _ in 0..context.scale.slow_rounds {
+        let mut few = None;
+        for ((_, processors, leases), rounds) in SIZES.iter().zip(&mut rounds) {
+            let delivering = cost(*processors, *leases, changes);
+            let subject = runtime.block_on(async { tokio::spawn(delivering).await? })?;
+            let baseline = *few.get_or_insert(subject);
+            rounds.push(Round { baseline, subject });
+        }
+    }
+    let measured = SIZES.iter().zip(&rounds).map(|((row, processors, leases), rounds)| {
+        let of = |value: fn(&Cost) -> f64| Spread::of(rounds.iter().map(|round| value(&round.subject))).median;
+        let note = format!(
+            "{processors} x {leases} leases, {:.0} lone changes/s; {:.1} % of a core when quiet, {:.1} us per change",
+            changes as f64 / of(|cost| cost.seconds),
+            of(|cost| cost.quiet) / 1e4,
+            of(|cost| cost.quiet) * of(|cost| cost.seconds) / changes as f64
+        );
+        Measurement::of(row, rounds, |cost| cost.per_change).note(note)
+    });
+    Ok(measured.collect())
+}
+
+async fn cost(processors: usize, leases: usize, changes: u64) -> Result<Cost> {
+    let (lanes, arrivals): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::channel(1)).unzip();
+    let stage = Stage::new(processors, leases, lanes).await?;
+    let quiet = {
+        // The last leases to catch up may still be storing that.
+        time::sleep(QUIET / 4).await;
+        let before = process::cpu_seconds()?;
+        time::sleep(QUIET).await;
+        (process::cpu_seconds()? - before) / QUIET.as_secs_f64()
+    };
+    let (before, start) = (process::cpu_seconds()?, Instant::now());
+    let writers = arrivals.into_iter().enumerate().map(|(writer, arrivals)| {
+        tokio::spawn(write_and_wait(stage.items.clone(), writer, changes / WRITERS as u64, arrivals))
+    });
+    load::join(writers.collect()).await?;
+    let (spent, took) = (process::cpu_seconds()? - before, start.elapsed());
+    for running in stage.running {
+        running.stop().await?;
+    }
+    Ok(Cost { per_change: spent * 1e6 / changes as f64, quiet: quiet * 1e6, seconds: took.as_secs_f64() })
+}
+
+/// Containers in memory, each with a processor that has caught up.
+struct Stage {
+    items: Vec<Container>,
+    running: Vec<Running>,
+}
+
+impl Stage {
+    /// Processors that tell the writer of each change, by its lane, that it has arrived.
+    async fn new(processors: usize, leases: usize, lanes: Vec<mpsc::Sender<()>>) -> Result<Self> {
+        let database = Engine::in_memory()?.database("bench");
+        let lease_container = database.container("leases").create().await?;
+        let caught_up = Arc::new(AtomicU64::default());
+        let (mut items, mut running) = (Vec::new(), Vec::new());
+        for number in 0..processors {
+            let name = format!("items-{number}");
+            let container = database.container(&name).partition_key("/pk").ranges(leases).create().await?;
+            let (lanes, counter) = (lanes.clone(), Arc::clone(&caught_up));
+            let builder = Processor::builder(name, &container, &lease_container).on_notification(move |notification| {
+                counter.fetch_add(u64::from(is_caught_up(notification)), Ordering::Relaxed);
+            });
+            let processor = counting(builder, move |changes, _: Delegated| tell(&lanes, &changes))?;
+            running.push(processor.start().await?);
+            items.push(container);
+        }
+        let all = (processors * leases) as u64;
+        until(Instant::now(), "a quiet start", || caught_up.load(Ordering::Relaxed) >= all).await?;
+        Ok(Self { items, running })
+    }
+}
+
+/// The id of a change is the number of the writer that waits for it.
+fn tell(lanes: &[mpsc::Sender<()>], changes: &RawChanges) {
+    for change in &changes.0 {
+        if let Some(lane) = change.id.as_str().parse().ok().and_then(|lane: usize| lanes.get(lane)) {
+            // A full lane means that its writer knows already.
+            let _ = lane.try_send(());
+        }
+    }
+}
+
+async fn write_and_wait(
+    containers: Vec<Container>,
+    writer: usize,
+    changes: u64,
+    mut arrivals: mpsc::Receiver<()>,
+) -> Result<()> {
+    let mut random = Random::new(writer as u64);
+    for change in 0..changes {
+        let container = &containers[usize::try_from(random.below(containers.len() as u64))?];
+        let key = random.below(PARTITION_KEYS);
+        let body = format!("{{\"id\":\"{writer}\",\"pk\":\"{key}\",\"counter\":{change}}}");
+        let write = Write::Upsert { body: Bytes::from(body), if_match: None };
+        container.backend().write(Batch::single(None, write)).await?;
+        let arrival = time::timeout(PATIENCE, arrivals.recv()).await;
+        arrival.map_err(|_| "a change was not delivered")?.ok_or("the processors ended early")?;
+    }
+    Ok(())
+}

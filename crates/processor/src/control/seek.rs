@@ -1,0 +1,256 @@
+//! Seek: moving leases to another position, fenced against hosts that run.
+
+use std::fmt;
+
+use changefeed_core::{
+    ChangePage, Container, Continuation, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Result, StartFrom,
+    Timestamp,
+};
+
+use super::{Control, Scope, chosen, update};
+use crate::{
+    deployment::Deployment,
+    lease::{
+        document::{Anchor, Attempts, LeaseDocument},
+        prefix::LeaseToken,
+    },
+};
+
+/// Where leases are to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// To the oldest change. Latest-version mode only.
+    Beginning,
+    /// Past everything there is.
+    Now,
+    /// To the first change written at or after this moment. Latest-version mode only.
+    Time(Timestamp),
+    /// After this position.
+    Continuation(Continuation),
+}
+
+/// Where a lease stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Where the processor began; nothing was handled yet.
+    Start,
+    /// At the oldest change.
+    Beginning,
+    /// At the first change written at or after this moment.
+    Time(Timestamp),
+    /// After this position.
+    Continuation(String),
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("start"),
+            Self::Beginning => f.write_str("beginning"),
+            Self::Time(moment) => write!(f, "time {}", moment.as_millis()),
+            Self::Continuation(token) => f.write_str(token),
+        }
+    }
+}
+
+/// A lease that was, or would be, moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The lease.
+    pub lease: LeaseToken,
+    /// The host that has, or had, it.
+    pub owner: Option<String>,
+    /// Where it stood when we looked; its owner may have gone on since.
+    pub from: Position,
+    /// Where it begins now.
+    pub to: Position,
+}
+
+/// A seek about to happen.
+#[derive(Debug)]
+#[must_use = "nothing happens before `apply`"]
+pub struct Seek {
+    control: Control,
+    to: SeekTo,
+    scope: Scope,
+}
+
+impl Seek {
+    pub(super) fn new(control: Control, to: SeekTo, scope: Scope) -> Self {
+        Self { control, to, scope }
+    }
+
+    /// What [`Seek::apply`] would do now. Everything is checked, nothing is written.
+    ///
+    /// # Errors
+    /// `ItemNotFound` if there is no such processor or lease, `InvalidArgument` or `BadContinuation` for a position
+    /// that the feed does not have, and those of the stores.
+    pub async fn dry_run(&self) -> Result<Vec<Moved>> {
+        let look = self.control.unit.look().await?;
+        Ok(self.plan(&look).await?.into_iter().map(|(moved, _)| moved).collect())
+    }
+
+    /// Moves the leases, each by a compare-and-swap that takes it from its owner. All positions are known to be good
+    /// before the first is written.
+    ///
+    /// A position that the store can express as a continuation is stored as one, which hosts of the .NET SDK
+    /// understand, too. Where it cannot, the lease is left without continuation, and a property says where our hosts
+    /// begin; .NET hosts would begin where they are configured to.
+    ///
+    /// # Errors
+    /// As for [`Seek::dry_run`]; `Unavailable` if a lease kept changing or was replaced meanwhile: leases before it
+    /// were moved, so try again.
+    pub async fn apply(&self) -> Result<Vec<Moved>> {
+        let look = self.control.unit.look().await?;
+        let plan = self.plan(&look).await?;
+        let now = self.control.clock().wall();
+        for lease in chosen(&look, &self.scope)? {
+            let Some((_, to)) = plan.iter().find(|(moved, _)| moved.lease == lease.document.token) else { continue };
+            let generation = lease.document.generation() + 1;
+            let done = |document: &LeaseDocument| document.generation() >= generation;
+            let change = |document: &mut LeaseDocument| move_to(document, to, now);
+            update(&look.store, lease, done, change).await?;
+        }
+        Ok(plan.into_iter().map(|(moved, _)| moved).collect())
+    }
+
+    async fn plan(&self, look: &Deployment) -> Result<Vec<(Moved, Anchor)>> {
+        let mut plan = Vec::new();
+        for lease in chosen(look, &self.scope)? {
+            let document = &lease.document;
+            let to = self.resolve(look, document).await?;
+            let moved = Moved {
+                lease: document.token.clone(),
+                owner: document.owner.clone(),
+                from: position(document),
+                to: match &to {
+                    Anchor::Beginning => Position::Beginning,
+                    Anchor::Time(moment) => Position::Time(*moment),
+                    Anchor::Continuation(token) => Position::Continuation(token.clone()),
+                },
+            };
+            plan.push((moved, to));
+        }
+        Ok(plan)
+    }
+
+    /// The position in a form that does not depend on when it is read, as a continuation if the store has one.
+    async fn resolve(&self, look: &Deployment, lease: &LeaseDocument) -> Result<Anchor> {
+        let mode = lease.mode.unwrap_or_default();
+        let ranges: Vec<FeedRange> = look.stretches(lease).into_iter().map(|stretch| stretch.range).collect();
+        let feed = Feed { monitored: &look.monitored, mode };
+        match &self.to {
+            SeekTo::Continuation(continuation) => {
+                for range in &ranges {
+                    feed.first(range, StartFrom::Continuation(continuation.clone())).await?;
+                }
+                Ok(Anchor::Continuation(continuation.token().to_owned()))
+            }
+            SeekTo::Now => {
+                let mut ends = Vec::new();
+                for range in &ranges {
+                    ends.push(feed.first(range, StartFrom::Now).await?.continuation);
+                }
+                feed.earliest(ends).map(Anchor::Continuation).ok_or_else(|| split(&lease.token))
+            }
+            SeekTo::Beginning => {
+                let zero = Continuation::after(Lsn::ZERO, look.monitored.identity().container);
+                let same = feed.same(&ranges, &StartFrom::Beginning, &zero).await?;
+                Ok(if same { Anchor::Continuation(zero.token().to_owned()) } else { Anchor::Beginning })
+            }
+            SeekTo::Time(moment) => feed.at_time(&ranges, *moment).await,
+        }
+    }
+}
+
+/// Takes the lease from whoever has it, and puts it where it is to go on.
+fn move_to(document: &mut LeaseDocument, to: &Anchor, now: Timestamp) {
+    document.set_epoch(document.epoch() + 1);
+    document.set_generation(document.generation() + 1);
+    document.owner = None;
+    document.set_session(None);
+    document.set_hand_over(None);
+    document.set_attempts(&Attempts::default());
+    document.set_suspect(None);
+    document.set_state(None);
+    document.set_start(to);
+    document.touch(now);
+}
+
+fn position(document: &LeaseDocument) -> Position {
+    match (&document.continuation, document.start()) {
+        (Some(token), _) => Position::Continuation(token.clone()),
+        (None, None) => Position::Start,
+        (None, Some(Anchor::Beginning)) => Position::Beginning,
+        (None, Some(Anchor::Time(moment))) => Position::Time(moment),
+        (None, Some(Anchor::Continuation(token))) => Position::Continuation(token),
+    }
+}
+
+fn split(token: &LeaseToken) -> Error {
+    let message = format!(
+        "the range of lease {token} was split, and its parts end at different positions: start a host, which replaces it, then seek"
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+struct Feed<'a> {
+    monitored: &'a Container,
+    mode: Mode,
+}
+
+impl Feed<'_> {
+    /// The first change after a start.
+    async fn first(&self, range: &FeedRange, start: StartFrom) -> Result<ChangePage> {
+        self.monitored.read_changes(ReadChanges::new(range.clone(), start).mode(self.mode).max_items(1)).await
+    }
+
+    /// Whether reading from `start` and after `continuation` gives the same: stores need not understand positions
+    /// that they did not make, and only the store knows.
+    async fn same(&self, ranges: &[FeedRange], start: &StartFrom, continuation: &Continuation) -> Result<bool> {
+        for range in ranges {
+            let wanted = self.first(range, start.clone()).await?;
+            let found = self.first(range, StartFrom::Continuation(continuation.clone())).await;
+            let lsn = |page: &ChangePage| page.changes.first().map(|change| change.lsn);
+            // A first change that was overwritten between the two reads shows as a later one; then we play safe.
+            if !found.is_ok_and(|found| lsn(&found) == lsn(&wanted)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The position right before the first change at or after a moment.
+    async fn at_time(&self, ranges: &[FeedRange], moment: Timestamp) -> Result<Anchor> {
+        let mut before = Vec::new();
+        for range in ranges {
+            let page = self.first(range, StartFrom::Time(moment)).await?;
+            before.push(match page.changes.first() {
+                Some(first) => {
+                    let lsn = Lsn::new(first.lsn.get().saturating_sub(1));
+                    Continuation::after(lsn, self.monitored.identity().container)
+                }
+                None => page.continuation,
+            });
+        }
+        let Some(earliest) = self.earliest(before) else { return Ok(Anchor::Time(moment)) };
+        let candidate = Continuation::from_token(earliest.as_str());
+        let same = match ranges {
+            // Parts of a split range begin at different changes: the earliest of them is good for all.
+            [_] => self.same(ranges, &StartFrom::Time(moment), &candidate).await?,
+            _ => true,
+        };
+        Ok(if same { Anchor::Continuation(earliest) } else { Anchor::Time(moment) })
+    }
+
+    /// The earliest of several positions of one container; none if there is more than one and nobody can compare them.
+    fn earliest(&self, mut positions: Vec<Continuation>) -> Option<String> {
+        positions.dedup();
+        if let [only] = positions.as_slice() {
+            return Some(only.token().to_owned());
+        }
+        let container = &self.monitored.identity().container;
+        let lsns: Result<Vec<Lsn>> = positions.iter().map(|position| position.to_lsn(container)).collect();
+        lsns.ok()?.into_iter().min().map(|lsn| Continuation::after(lsn, *container).token().to_owned())
+    }
+}

@@ -1,0 +1,247 @@
+//! What the tests around the processor share: a shop with orders, hosts that write down what they were given, and a
+//! wall clock that moves only when told to.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use changefeed::{
+    Changes, Context, Latest, LeaseToken, Notification, Processor, ProcessorBuilder, Running,
+    core::{Container, FeedRange, PhysicalRange, StartFrom, Timestamp},
+    embedded::Engine,
+    runtime::{BoxFuture, Runtime, TokioRuntime},
+};
+use changefeed_testkit::clock::TestClock;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What is sold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) id: String,
+    pub(crate) customer: String,
+    pub(crate) version: u64,
+}
+
+/// A store with containers for orders, leases and dead letters.
+pub(crate) struct Shop {
+    pub(crate) engine: Engine,
+    pub(crate) clock: TestClock,
+    pub(crate) orders: Container,
+    pub(crate) leases: Container,
+    pub(crate) rejected: Container,
+}
+
+impl Shop {
+    pub(crate) async fn new(ranges: usize) -> Self {
+        let clock = TestClock::new();
+        let engine = Engine::builder().clock(Arc::new(clock.clone())).in_memory().expect("open");
+        let shop = engine.database("shop");
+        let orders = shop.container("orders").partition_key("/customer").ranges(ranges).create().await.expect("orders");
+        let leases = shop.container("leases").create().await.expect("leases");
+        let rejected = shop.container("rejected").create().await.expect("rejected");
+        Self { engine, clock, orders, leases, rejected }
+    }
+
+    /// A shop whose orders keep all their versions for a day.
+    pub(crate) async fn with_history() -> Self {
+        let shop = Self::new(1).await;
+        let orders = shop.engine.database("shop").container("history").partition_key("/customer").ranges(2);
+        let orders = orders.all_versions(Duration::from_secs(86_400)).create().await.expect("history");
+        Self { orders, ..shop }
+    }
+
+    pub(crate) async fn write(&self, items: Range<u64>, version: u64) {
+        for item in items {
+            self.orders.upsert(&order(item, version)).await.expect("upsert");
+        }
+    }
+
+    pub(crate) async fn ranges(&self) -> Vec<PhysicalRange> {
+        self.orders.feed_ranges().await.expect("ranges")
+    }
+
+    /// Splits the range at this place in key order.
+    pub(crate) async fn split(&self, at: usize) {
+        let range = self.ranges().await[at].id.clone();
+        self.engine.catalog().split("shop", "orders", &range, None).await.expect("split");
+    }
+
+    /// Merges the range at this place in key order with the next.
+    pub(crate) async fn merge(&self, at: usize) {
+        let ranges = self.ranges().await;
+        let pair = [&ranges[at].id, &ranges[at + 1].id];
+        self.engine.catalog().merge("shop", "orders", pair).await.expect("merge");
+    }
+
+    pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(ShopRuntime { inner: TokioRuntime::new(), clock: self.clock.clone() })
+    }
+
+    /// A processor that begins at the beginning.
+    pub(crate) fn processor(&self, instance: &str) -> ProcessorBuilder<Latest> {
+        Processor::builder("mailer", &self.orders, &self.leases)
+            .instance_name(instance)
+            .start_from(StartFrom::Beginning)
+            .runtime(self.runtime())
+    }
+
+    /// A host that writes down what it was given.
+    pub(crate) async fn host(&self, instance: &str, seen: &Seen) -> Running {
+        start(self.processor(instance), seen).await
+    }
+
+    /// The lease documents of processor `mailer`, by token, as JSON.
+    pub(crate) async fn lease_documents(&self) -> BTreeMap<String, Value> {
+        let items = self.leases.list("mailer").await.expect("list");
+        let leases = items.iter().map(|item| item.parse::<Value>().expect("json"));
+        leases.filter_map(|lease| Some((lease["LeaseToken"].as_str()?.to_owned(), lease))).collect()
+    }
+}
+
+pub(crate) fn order(item: u64, version: u64) -> Order {
+    Order { id: format!("o{item}"), customer: format!("c{}", item % 50), version }
+}
+
+pub(crate) async fn start(builder: ProcessorBuilder<Latest>, seen: &Seen) -> Running {
+    let seen = seen.clone();
+    let processor = builder.build(move |changes: Changes<Order>, ctx: Context| {
+        let seen = seen.clone();
+        async move {
+            seen.add(&changes, &ctx);
+            Ok(())
+        }
+    });
+    processor.expect("build").start().await.expect("start")
+}
+
+/// What was delivered, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Seen(Arc<Mutex<Vec<Order>>>);
+
+impl Seen {
+    pub(crate) fn add(&self, changes: &Changes<Order>, _: &Context) {
+        self.lock().extend(changes.iter().cloned());
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Order>> {
+        self.0.lock().expect("lock")
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(crate) fn take(&self) -> Vec<Order> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// How often each (item, version) was delivered.
+    pub(crate) fn counts(&self) -> BTreeMap<(String, u64), usize> {
+        let mut counts = BTreeMap::new();
+        for order in self.lock().iter() {
+            *counts.entry((order.id.clone(), order.version)).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// Notifications of a host, kept.
+#[derive(Clone, Default)]
+pub(crate) struct Heard(Arc<Mutex<Vec<Notification>>>);
+
+impl Heard {
+    pub(crate) fn listen(&self) -> impl Fn(&Notification) + Send + Sync + use<> {
+        let heard = Arc::clone(&self.0);
+        move |notification| heard.lock().expect("lock").push(notification.clone())
+    }
+
+    pub(crate) fn any(&self, wanted: impl Fn(&Notification) -> bool) -> bool {
+        self.0.lock().expect("lock").iter().any(wanted)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let shown = |notification: &Notification| match notification {
+            Notification::Error(lease, failure) => {
+                format!("error at {}: {failure}", lease.as_ref().map_or("-", LeaseToken::as_str))
+            }
+            other => format!("{other:?}"),
+        };
+        self.0.lock().expect("lock").iter().map(shown).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Waits until `condition` holds; the limit only ends a test that would hang.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..4000 {
+        if condition() {
+            return;
+        }
+        tokio::time::advance(Duration::from_millis(50)).await;
+    }
+    panic!("{what} did not happen");
+}
+
+/// Waits until a condition that has to ask holds.
+pub(crate) async fn until_async<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    for _ in 0..4000 {
+        if condition().await {
+            return;
+        }
+        tokio::time::advance(Duration::from_millis(50)).await;
+    }
+    panic!("{what} did not happen");
+}
+
+/// Lets everything that runs go on for a while.
+pub(crate) async fn pass(time: Duration) {
+    for _ in 0..time.as_millis() / 50 {
+        tokio::time::advance(Duration::from_millis(50)).await;
+    }
+}
+
+/// Whether a customer's key lies in a range.
+pub(crate) fn is_in(orders: &Container, order: &Order, range: &FeedRange) -> bool {
+    let key = order.customer.as_str().into();
+    range.contains(&orders.identity().partition_key.epk(&key).expect("key"))
+}
+
+/// Tokio's time for everything but the time of day.
+struct ShopRuntime {
+    inner: Arc<dyn Runtime>,
+    clock: TestClock,
+}
+
+impl fmt::Debug for ShopRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ShopRuntime")
+    }
+}
+
+impl Runtime for ShopRuntime {
+    fn monotonic(&self) -> Duration {
+        self.inner.monotonic()
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.inner.sleep(duration)
+    }
+
+    fn spawn(&self, name: &str, task: BoxFuture<'static, ()>) -> tokio::task::JoinHandle<()> {
+        self.inner.spawn(name, task)
+    }
+
+    fn random(&self) -> u64 {
+        self.inner.random()
+    }
+}

@@ -1,0 +1,132 @@
+//! Checks when nothing goes wrong any more: S1, S13 and the liveness promises L1 to L4.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::ledger::position;
+use crate::{hosts, nemesis, workload::Writer, world::World};
+
+/// How often the end is looked for.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long owners must stay the same, in acquire intervals.
+const STEADY_CYCLES: u64 = 20;
+
+/// The quiet phase: everybody is up, nothing fails, and everything must come to its end.
+pub async fn quiet_phase(world: &Arc<World>, writer: &mut Writer) {
+    nemesis::end(world);
+    world.log(format_args!("the quiet phase begins"));
+    let plan = &world.scenario.processor;
+    let workload = &world.scenario.workload;
+    for _ in 0..10 {
+        writer.write().await;
+    }
+    // A killer is met again and again until it is isolated, and every death may have to expire.
+    let deaths = if workload.killers > 0 { 12 * (plan.expiration + 10_000) } else { 0 };
+    let bisections = if workload.poison_per_mille > 0 { 120_000 } else { 0 };
+    let limit = 3 * plan.expiration + 10 * plan.acquire + 60_000 + deaths + bisections;
+    let started = until(world, limit, || if world.hosts.lock().all_started() { Ok(()) } else { Err("some host is not up".to_owned()) });
+    if !report(world, "L5", "a host did not start", started.await) {
+        return;
+    }
+    let handled = until(world, limit, || match world.truth.lock().unhandled().next() {
+        None => Ok(()),
+        Some(change) => Err(format!("item {} at {} was never handled", change.item, change.lsn)),
+    });
+    if !report(world, "S1", "changes are lost or stuck", handled.await) {
+        return;
+    }
+    let cycles = (world.ledger.lock().leases().count() as u64).div_ceil(world.scenario.hosts.len() as u64) + 4;
+    let limit = plan.expiration * 2 + cycles * plan.acquire * 5 / 4 + 10_000 + deaths;
+    let balanced = until(world, limit, || balance(world));
+    if !report(world, "L3", "the leases do not come to rest", balanced.await) {
+        return;
+    }
+    steady(world, writer).await;
+}
+
+/// Owners stay the same, and work goes on.
+async fn steady(world: &Arc<World>, writer: &mut Writer) {
+    let plan = &world.scenario.processor;
+    let moves = world.ledger.lock().moves;
+    for _ in 0..5 {
+        writer.write().await;
+    }
+    world.exec.sleep(Duration::from_millis(plan.acquire * STEADY_CYCLES)).await;
+    if world.ledger.lock().moves != moves {
+        return world.violated("L3", "leases moved although they were balanced".to_owned());
+    }
+    if let Some(change) = world.truth.lock().unhandled().next() {
+        let what = format!("item {} at {} waited for {STEADY_CYCLES} cycles in good times", change.item, change.lsn);
+        return world.violated("L1", what);
+    }
+    stop_all(world).await;
+}
+
+async fn stop_all(world: &Arc<World>) {
+    for host in 0..world.scenario.hosts.len() {
+        hosts::stop(world, host, false);
+    }
+    let limit = world.scenario.processor.stop_deadline * 2;
+    let down = until(world, limit, || if world.hosts.lock().all_down() { Ok(()) } else { Err("some host is up".to_owned()) });
+    if !report(world, "L4", "hosts do not stop", down.await) {
+        return;
+    }
+    let (ledger, truth) = (world.ledger.lock(), world.truth.lock());
+    if let Some(lease) = ledger.leases().find(|lease| lease.document.owner.is_some()) {
+        let (token, owner) = (&lease.document.token, &lease.document.owner);
+        return world.violated("L4", format!("lease {token} still belongs to {owner:?} after all hosts stopped"));
+    }
+    for lease in ledger.leases() {
+        let (Some(range), at) = (lease.document.range(), position(lease.document.continuation.as_deref())) else { continue };
+        if !world.scenario.is_manual() && truth.owed_after(&range, at.unwrap_or(0)) {
+            let what = format!("the checkpoint {at:?} of lease {} does not say what was handled", lease.document.token);
+            return world.violated("L4", what);
+        }
+    }
+    if let Some(change) = truth.unburied().next() {
+        let what = format!("item {} at {} cannot be handled, and is no dead letter", change.item, change.lsn);
+        world.violated("S13", what);
+    }
+}
+
+/// Everybody has the same number of leases, give or take one.
+fn balance(world: &World) -> Result<(), String> {
+    let ledger = world.ledger.lock();
+    ledger.is_tidy()?;
+    let hosts = world.hosts.lock();
+    let mut counts: BTreeMap<&str, usize> = hosts.names().map(|name| (&**name, 0)).collect();
+    for lease in ledger.leases() {
+        let document = &lease.document;
+        match document.owner.as_deref().filter(|_| document.session().is_some()) {
+            Some(owner) => *counts.entry(owner).or_default() += 1,
+            None => return Err(format!("lease {} has no owner", document.token)),
+        }
+    }
+    let (least, most) = (counts.values().min().copied(), counts.values().max().copied());
+    match (least, most) {
+        (Some(least), Some(most)) if most > least + 1 => Err(format!("the leases are spread as {counts:?}")),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until something is so; what is not, if it takes too long.
+async fn until(world: &World, millis: u64, mut look: impl FnMut() -> Result<(), String>) -> Result<(), String> {
+    let end = world.exec.now() + millis * 1000;
+    loop {
+        match look() {
+            Ok(()) => return Ok(()),
+            Err(problem) if world.exec.now() >= end => return Err(problem),
+            Err(_) => world.exec.sleep(LOOK).await,
+        }
+    }
+}
+
+fn report(world: &World, check: &'static str, promise: &str, outcome: Result<(), String>) -> bool {
+    match outcome {
+        Ok(()) => true,
+        Err(problem) => {
+            world.violated(check, format!("{promise}: {problem}"));
+            false
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The server's half of a write: performs it, and has the checks look at it in the same moment.
+
+use std::sync::Arc;
+
+use changefeed::{DeadLetterDocument, lease::document::LeaseDocument};
+use changefeed_core::{Backend, Batch, ErrorKind, Result, Write, Written};
+
+use crate::{
+    checks::ledger::Writer,
+    exec::{ProcessId, WORLD},
+    reach::Sometimes,
+    scenario::Store,
+    workload::item_number,
+    world::World,
+};
+
+/// A store, about to perform writes of a process.
+#[derive(Debug)]
+pub struct Server {
+    /// The world.
+    pub world: Arc<World>,
+    /// Who asks.
+    pub process: ProcessId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Which store.
+    pub store: Store,
+    /// The store itself.
+    pub inner: Arc<dyn Backend>,
+}
+
+/// The token of the lease that a batch writes, if it does.
+pub fn lease_token(world: &World, store: Store, batch: &Batch) -> Option<String> {
+    if store != Store::Leases {
+        return None;
+    }
+    match batch.writes.first()? {
+        Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => {
+            Some(LeaseDocument::parse(body).ok()?.token.as_str().to_owned())
+        }
+        Write::Delete { .. } => {
+            let _ = world;
+            None
+        }
+    }
+}
+
+impl Server {
+    /// Performs a batch.
+    pub async fn commit(&self, batch: Batch) -> Result<Vec<Written>> {
+        let write = batch.writes.first().cloned();
+        let written = self.inner.write(batch).await;
+        let Some(write) = write else { return written };
+        match &written {
+            Ok(results) => {
+                if self.process != WORLD && self.world.exec.is_dead(self.process) {
+                    self.world.reached(Sometimes::LateCommit);
+                }
+                let lsn = results.first().map_or(0, |written| written.lsn.get());
+                match self.store {
+                    Store::Feed => {}
+                    Store::Leases => self.lease(&write, lsn),
+                    Store::Letters => self.letter(&write),
+                }
+            }
+            Err(error) => {
+                self.world.log(format_args!("{} {:?} {write:?} failed: {}", self.name, self.store, error.kind()));
+                if error.kind() == ErrorKind::PreconditionFailed {
+                    self.note_conflict(&write);
+                }
+            }
+        }
+        written
+    }
+
+    fn note_conflict(&self, write: &Write) {
+        let Write::Replace { body, .. } = write else { return };
+        let Ok(document) = LeaseDocument::parse(body) else { return };
+        let ledger = self.world.ledger.lock();
+        if ledger.by_token(document.token.as_str()).and_then(|lease| ledger.holder(lease)) == Some(self.process) {
+            drop(ledger);
+            self.world.reached(Sometimes::ConflictStillMine);
+        }
+    }
+
+    fn lease(&self, write: &Write, lsn: u64) {
+        let world = &self.world;
+        let now = world.exec.now();
+        let expiration = world.scenario.processor.expiration * 1000;
+        let writer = Writer { process: self.process, name: &self.name, now, expiration };
+        let result = match write {
+            Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => {
+                match LeaseDocument::parse(body) {
+                    Err(_) => {
+                        self.other_document(body);
+                        Ok(())
+                    }
+                    Ok(document) => {
+                        let epoch = document.epoch();
+                        world.log(format_args!(
+                            "{} lease {} owner {} epoch {epoch} at {}{}{}",
+                            self.name,
+                            document.token,
+                            document.owner.as_deref().unwrap_or("-"),
+                            document.continuation.as_deref().unwrap_or("-"),
+                            document.hand_over().map(|asked| format!(" for {}", asked.to)).unwrap_or_default(),
+                            if document.is_gone() { " gone" } else { "" },
+                        ));
+                        if document.suspect().is_some() {
+                            world.reached(Sometimes::Careful);
+                        }
+                        let truth = world.truth.lock();
+                        world.ledger.lock().wrote(document, writer, &truth, &mut |what| world.reached(what))
+                    }
+                }
+            }
+            Write::Delete { id, .. } => {
+                world.log(format_args!("{} deletes {id}", self.name));
+                world.ledger.lock().deleted(id, writer)
+            }
+        };
+        if let Err((check, what)) = result {
+            world.violated(check, what);
+        }
+        world.ledger.lock().newest = lsn;
+        world.news(Store::Leases, |_| true);
+    }
+
+    /// `.info` says that the first leases are complete.
+    fn other_document(&self, body: &[u8]) {
+        let id = serde_json::from_slice::<serde_json::Value>(body).ok();
+        let id = id.as_ref().and_then(|value| value.get("id")?.as_str()).unwrap_or_default();
+        self.world.log(format_args!("{} writes {id}", self.name));
+        if id.ends_with(".info") {
+            self.world.ledger.lock().complete = true;
+        }
+    }
+
+    fn letter(&self, write: &Write) {
+        let world = &self.world;
+        let (Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. }) = write else { return };
+        let Ok(letter) = serde_json::from_slice::<DeadLetterDocument>(body) else {
+            return world.violated("S13", "a dead letter cannot be read".to_owned());
+        };
+        world.log(format_args!("{} dead letter {} at {}", self.name, letter.item_id, letter.lsn));
+        let mut truth = world.truth.lock();
+        let found = item_number(&letter.item_id).and_then(|item| truth.find(letter.lsn, item));
+        let Some(at) = found else {
+            drop(truth);
+            return world.violated("S13", format!("dead letter {} is of no change", letter.id));
+        };
+        world.reached(Sometimes::DeadLetter);
+        if truth.get(at).is_some_and(|change| change.killer) {
+            world.reached(Sometimes::KillerBuried);
+        }
+        truth.update(at, |change| change.dead = true);
+    }
+}

@@ -1,0 +1,89 @@
+//! What a simulated host takes for its surroundings: a clock that runs a little wrong, and chance that repeats.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use changefeed::runtime::{BoxFuture, Runtime};
+use changefeed_core::Timestamp;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::{
+    exec::{Exec, ProcessId},
+    rng::Rng,
+};
+
+/// The wall clock of the world at the beginning: some morning.
+const EPOCH_MILLIS: u64 = 1_760_000_000_000;
+
+/// The world's time of day after so many microseconds.
+pub fn wall_at(micros: u64) -> Timestamp {
+    Timestamp::from_millis(EPOCH_MILLIS + micros / 1000)
+}
+
+/// How far the clocks of one machine are off. They outlive its processes.
+#[derive(Debug)]
+pub struct Clocks {
+    /// Parts per million that the clock runs fast, or slow if negative.
+    pub drift_ppm: i64,
+    /// Milliseconds that the time of day is ahead.
+    pub offset_millis: Mutex<i64>,
+}
+
+/// The surroundings of one process.
+pub struct SimRuntime {
+    exec: Exec,
+    process: ProcessId,
+    clocks: Arc<Clocks>,
+    rng: Mutex<Rng>,
+    born: u64,
+}
+
+impl SimRuntime {
+    /// The surroundings of `process` on a machine with these clocks.
+    pub fn new(exec: &Exec, process: ProcessId, clocks: &Arc<Clocks>, rng: Rng) -> Self {
+        let (exec, clocks, rng) = (exec.clone(), Arc::clone(clocks), Mutex::new(rng));
+        let born = exec.now();
+        Self { exec, process, clocks, rng, born }
+    }
+
+    /// World time in the time of this machine.
+    fn stretched(&self, micros: u64, sign: i64) -> u64 {
+        let correction = i128::from(micros) * i128::from(self.clocks.drift_ppm * sign) / 1_000_000;
+        u64::try_from((i128::from(micros) + correction).max(0)).unwrap_or(u64::MAX / 4)
+    }
+}
+
+impl fmt::Debug for SimRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimRuntime(process {})", self.process)
+    }
+}
+
+impl Runtime for SimRuntime {
+    fn monotonic(&self) -> Duration {
+        // Not from 0: code that takes the beginning for "never" should be seen.
+        Duration::from_secs(1000) + Duration::from_micros(self.stretched(self.exec.now() - self.born, 1))
+    }
+
+    fn wall(&self) -> Timestamp {
+        let offset = *self.clocks.offset_millis.lock();
+        let now = wall_at(self.exec.now());
+        let by = Duration::from_millis(offset.unsigned_abs());
+        if offset < 0 { now.saturating_sub(by) } else { now.saturating_add(by) }
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let micros = u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
+        // One more for the rounding: whoever sleeps until a moment must not wake up before it.
+        let rounding = u64::from(micros > 0 && self.clocks.drift_ppm != 0);
+        Box::pin(self.exec.sleep(Duration::from_micros(self.stretched(micros, -1) + rounding)))
+    }
+
+    fn spawn(&self, name: &str, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
+        self.exec.spawn(self.process, name, task)
+    }
+
+    fn random(&self) -> u64 {
+        self.rng.lock().next()
+    }
+}
