@@ -33,6 +33,9 @@ scripts/check-dependencies
 say "tests"
 cargo test --workspace --locked --no-fail-fast
 
+say "examples"
+scripts/run-examples
+
 if [ "${1:-}" != "--no-bench" ]; then
   say "benchmark runs (two rows, quick)"
   cargo run --release --locked --quiet -p changefeed-bench -- --quick durable_writes_8 feed_read_items

@@ -70,8 +70,6 @@ pub(crate) struct Scale {
     pub(crate) delivered_items: u64,
     /// Rounds of what takes seconds because of the lease timing.
     pub(crate) slow_rounds: usize,
-    /// Changes that are written and delivered one by one, for each number of leases.
-    pub(crate) lone_changes: u64,
 }
 
 impl Scale {
@@ -85,7 +83,6 @@ impl Scale {
         wake_ups: 1000,
         delivered_items: 500_000,
         slow_rounds: 3,
-        lone_changes: 50_000,
     };
 
     const QUICK: Self = Self {
@@ -98,7 +95,6 @@ impl Scale {
         wake_ups: 300,
         delivered_items: 200_000,
         slow_rounds: 1,
-        lone_changes: 10_000,
     };
 }
 

@@ -246,8 +246,9 @@ impl Narrator {
         let totals = self.ledger.lock().totals();
         let number = |number: usize| grouped(number as u64);
         let hosts = self.memory.scene.hosts.iter();
-        let hosts: Vec<_> =
-            hosts.map(|(host, leases)| format!("{} {}", self.memory.host(host), leases.len())).collect();
+        let living = hosts.map(|(host, leases)| format!("{} {}", self.memory.host(host), leases.len()));
+        let dead = self.memory.dead.iter().map(|host| format!("{host} dead"));
+        let hosts: Vec<_> = living.chain(dead).collect();
         let hosts = if hosts.is_empty() { String::new() } else { format!(" · ranges: {}", hosts.join(", ")) };
         let text = format!(
             "{clock}  {} written, {} delivered, {} to go{hosts}",

@@ -24,10 +24,10 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 /// Nothing in the story takes this long on a machine that is well; after it the story goes on and the ledger judges.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many changes the rush has.
+/// How many new orders the rush brings.
 const RUSH: usize = 1200;
 
-/// The host to die has handled this many orders of unfinished batches: they are delivered again.
+/// The host dies when it has handled this many orders of unfinished batches: most of them will be delivered again.
 const IN_HAND: usize = 15;
 
 /// The range that splits.
@@ -79,16 +79,17 @@ impl Story {
 
     async fn one_dies(&mut self, stage: &mut Stage) -> Result<()> {
         self.chapter("2. A host dies without warning");
-        self.say(&format!("a rush of {} changes; ada will die in the middle of it", grouped(RUSH as u64)));
+        self.say(&format!("a rush of {} new orders; ada will die in the middle of it", grouped(RUSH as u64)));
         let before = stage.duplicates();
         self.kill_in_a_rush(stage, "ada").await?;
         self.say(&format!("its leases expire {} s after its last sign of life", TIMING.expiration.as_secs()));
         self.until(|scene| scene.is_covered(RANGES) && scene.catching_up.is_empty()).await;
         self.settle(stage).await;
         let again = stage.duplicates() - before;
-        self.say(&format!(
-            "{again} changes were delivered twice: ada had handled them, but died before it stored that"
-        ));
+        self.say(&match again {
+            0 => "no change was delivered twice: ada had just stored its progress".to_owned(),
+            _ => format!("{} delivered twice: ada had handled them, but died before it stored that", were(again)),
+        });
         self.rest().await;
         Ok(())
     }
@@ -96,7 +97,7 @@ impl Story {
     /// Writes as fast as the disk can, and ends the host as soon as it is in the middle of something.
     async fn kill_in_a_rush(&self, stage: &mut Stage, host: &'static str) -> Result<()> {
         let writer = stage.writer.clone();
-        let rush = writer.changes(RUSH);
+        let rush = writer.rush(RUSH);
         tokio::pin!(rush);
         let limit = self.runtime.monotonic() + PATIENCE;
         let (mut rushed, mut died) = (false, false);
@@ -127,7 +128,7 @@ impl Story {
         }
         self.until(|scene| scene.is_balanced(RANGES)).await;
         let again = stage.duplicates() - before;
-        self.say(&format!("balanced again; {again} changes were delivered twice by these moves"));
+        self.say(&format!("balanced again; {} delivered twice by these moves", were(again)));
         self.rest().await;
         Ok(())
     }
@@ -139,7 +140,7 @@ impl Story {
         self.say(&format!("the store splits range {SPLIT} into ranges {}", children.join(" and ")));
         self.until(|scene| scene.splits == 1 && scene.is_balanced(RANGES + 1)).await;
         let again = stage.duplicates() - before;
-        self.say(&format!("{} ranges now; {again} changes were delivered twice by the split", RANGES + 1));
+        self.say(&format!("{} ranges now; {} delivered twice by the split", RANGES + 1, were(again)));
         self.rest().await;
         Ok(())
     }
@@ -203,5 +204,12 @@ impl Story {
 
     fn say(&self, text: &str) {
         drop(self.events.send(Event::Say(text.to_owned())));
+    }
+}
+
+fn were(changes: u64) -> String {
+    match changes {
+        1 => "1 change was".to_owned(),
+        _ => format!("{} changes were", grouped(changes)),
     }
 }

@@ -56,18 +56,22 @@ impl Writer {
             // What a slow disk has delayed for long is not made up for.
             let due = now.saturating_sub(last).min(TICK * 5).as_secs_f64() * rate;
             last = now;
-            self.changes(due.round() as usize).await?;
+            self.many(due.round() as usize, Self::next).await?;
         }
     }
 
-    /// Writes this many changes, as fast as the disk can.
-    pub(crate) async fn changes(&self, count: usize) -> Result<()> {
+    /// Places this many new orders, as fast as the disk can. No updates: they would hide what a crash delivers again.
+    pub(crate) async fn rush(&self, count: usize) -> Result<()> {
+        self.many(count, Self::place).await
+    }
+
+    async fn many(&self, count: usize, next: fn(&Self) -> Order) -> Result<()> {
         let mut writing = JoinSet::new();
         for _ in 0..count {
             while writing.len() >= AT_ONCE {
                 finish(writing.join_next().await)?;
             }
-            let (writer, order) = (self.clone(), self.next());
+            let (writer, order) = (self.clone(), next(self));
             writing.spawn(async move { writer.write(&order).await });
         }
         while !writing.is_empty() {
@@ -87,12 +91,17 @@ impl Writer {
     fn next(&self) -> Order {
         let chance = self.dice.roll();
         let update = chance.is_multiple_of(UPDATE_EVERY).then(|| self.ledger.lock().update(self.dice.roll())).flatten();
-        update.unwrap_or_else(|| Order {
+        update.unwrap_or_else(|| self.place())
+    }
+
+    /// A new order.
+    fn place(&self) -> Order {
+        Order {
             id: format!("order-{}", self.placed.fetch_add(1, Ordering::Relaxed) + 1),
             customer: format!("customer-{}", self.dice.roll() % CUSTOMERS),
             version: 1,
             amount: 100 + i64::try_from(self.dice.roll() % 100_000).unwrap_or_default(),
-        })
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use changefeed::{Context as Delegated, LeaseTiming, LeaseToken, Notification, Processor, RawChanges, Running};
 use changefeed_core::{Batch, Container, Write};
 use changefeed_embedded::Durability;
@@ -14,7 +15,7 @@ use tokio::{sync::watch, task::JoinHandle, time};
 use super::{Experiment, Goal, Row, counting, until};
 use crate::{
     Result,
-    documents::{Documents, Random},
+    documents::{self, Documents, Random},
     load,
     measure::{Measurement, Round},
     place::Folder,
@@ -115,6 +116,7 @@ async fn crash(folder: Folder, timing: LeaseTiming, rounds: usize) -> Result<Vec
     until(Instant::now(), "the first start", || stage.owned("survivor") == LEASES).await?;
     let writer = stage.write();
     let wanted = (timing.expiration + timing.acquire).as_secs_f64();
+    let probes = stage.one_for_each_lease().await?;
     let mut taken = Vec::new();
     for round in 0..rounds {
         let victim = format!("victim-{round}");
@@ -123,7 +125,8 @@ async fn crash(folder: Folder, timing: LeaseTiming, rounds: usize) -> Result<Vec
         let start = Instant::now();
         drop(running);
         stage.ledger().bury(&victim);
-        let took = until(start, "the takeover", || stage.ledger().handlers.len() == LEASES).await?;
+        let probes = stage.probe(&probes).await?;
+        let took = until(start, "the takeover", || stage.ledger().has_all(&probes)).await?;
         taken.push(Round { baseline: wanted, subject: took.as_secs_f64() });
     }
     let written = writer.stop().await?;
@@ -161,7 +164,7 @@ impl Stage {
             .instance_name(instance)
             .lease_timing(self.timing)
             .on_notification(move |notification| open(&owners).note(&name, notification));
-        let processor = counting(builder, move |changes, context| open(&handlers).handle(&changes, &context))?;
+        let processor = counting(builder, move |changes, _: Delegated| open(&handlers).handle(&changes))?;
         Ok(processor.start().await?)
     }
 
@@ -175,6 +178,33 @@ impl Stage {
 
     fn is_even(&self, one: &str, other: &str) -> bool {
         self.owned(one) == LEASES / 2 && self.owned(other) == LEASES / 2
+    }
+
+    /// An item for each lease, none of which is ever written otherwise.
+    async fn one_for_each_lease(&self) -> Result<BTreeSet<u64>> {
+        let definition = &self.store.container.identity().partition_key;
+        let ranges = self.store.container.feed_ranges().await?;
+        let mut items = BTreeMap::new();
+        // Other items than those of the writer, whose newer versions would take their place.
+        for item in ITEMS..ITEMS + documents::PARTITION_KEYS {
+            let key = definition.epk(&documents::partition_key(item).into())?;
+            let range = ranges.iter().position(|physical| physical.range.contains(&key));
+            items.entry(range).or_insert(item);
+        }
+        match items.len() {
+            LEASES => Ok(items.into_values().collect()),
+            some => Err(format!("only {some} of {LEASES} leases have items").into()),
+        }
+    }
+
+    /// Writes these items at once; returns the position of each.
+    async fn probe(&self, items: &BTreeSet<u64>) -> Result<BTreeMap<u64, u64>> {
+        let documents = Documents::new(ITEMS);
+        let writes = items.iter().map(|item| {
+            let (container, item, body) = (self.store.container.clone(), *item, documents.body(*item, 0));
+            tokio::spawn(async move { write(&container, item, body).await })
+        });
+        Ok(load::join(writes.collect()).await?.into_iter().collect())
     }
 
     /// Begins to write, until told to stop.
@@ -192,10 +222,6 @@ fn open(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
 #[derive(Debug, Default)]
 struct Ledger {
     owners: BTreeMap<LeaseToken, Arc<str>>,
-    /// Leases of which a change was handled since the last burial.
-    handlers: BTreeSet<LeaseToken>,
-    /// Positions of the dead: their leases count again when somebody else handles a change.
-    buried: Option<String>,
     /// Positions that were delivered. Every write is alone in its transaction, so each has its own.
     lsns: BTreeSet<u64>,
     duplicates: usize,
@@ -212,22 +238,17 @@ impl Ledger {
         }
     }
 
-    fn handle(&mut self, changes: &RawChanges, context: &Delegated) {
+    fn handle(&mut self, changes: &RawChanges) {
         for change in &changes.0 {
             if !self.lsns.insert(change.lsn.get()) {
                 self.duplicates += 1;
             }
         }
-        if self.buried.as_deref() != Some(context.instance()) {
-            self.handlers.insert(context.lease().clone());
-        }
     }
 
-    /// A host was killed: from now on its leases want another one.
+    /// A host was killed: nobody tells that its leases are without an owner.
     fn bury(&mut self, instance: &str) {
         self.owners.retain(|_, owner| **owner != *instance);
-        self.handlers.clear();
-        self.buried = Some(instance.to_owned());
     }
 
     fn has_all(&self, lsns: &BTreeMap<u64, u64>) -> bool {
@@ -260,11 +281,16 @@ async fn trickle(container: Container, stopped: watch::Receiver<bool>) -> Result
     let mut lsns = BTreeMap::new();
     while !*stopped.borrow() {
         let item = random.below(ITEMS);
-        let write = Write::Upsert { body: documents.body(item, counter), if_match: None };
-        let written = container.backend().write(Batch::single(None, write)).await?;
-        lsns.extend(written.iter().map(|written| (item, written.lsn.get())));
+        lsns.extend([write(&container, item, documents.body(item, counter)).await?]);
         counter += 1;
         time::sleep(TRICKLE).await;
     }
     Ok(lsns)
+}
+
+/// Writes an item; returns it with its position.
+async fn write(container: &Container, item: u64, body: Bytes) -> Result<(u64, u64)> {
+    let write = Write::Upsert { body, if_match: None };
+    let written = container.backend().write(Batch::single(None, write)).await?;
+    Ok((item, written.first().ok_or("the store returned no result for a write")?.lsn.get()))
 }

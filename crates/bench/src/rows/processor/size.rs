@@ -65,18 +65,18 @@ struct Cost {
     per_change: f64,
     /// In each second without changes.
     quiet: f64,
-    /// How long the changes took, in seconds.
-    seconds: f64,
+    /// Changes in each second with them.
+    rate: f64,
 }
 
 fn sizes(context: &Context) -> Result<Vec<Measurement>> {
     let runtime = load::single_thread()?;
-    let changes = context.scale.lone_changes;
+    let length = context.scale.round;
     let mut rounds: [Vec<Round<Cost>>; SIZES.len()] = Default::default();
     for _ in 0..context.scale.slow_rounds {
         let mut few = None;
         for ((_, processors, leases), rounds) in SIZES.iter().zip(&mut rounds) {
-            let delivering = cost(*processors, *leases, changes);
+            let delivering = cost(*processors, *leases, length);
             let subject = runtime.block_on(async { tokio::spawn(delivering).await? })?;
             let baseline = *few.get_or_insert(subject);
             rounds.push(Round { baseline, subject });
@@ -86,16 +86,16 @@ fn sizes(context: &Context) -> Result<Vec<Measurement>> {
         let of = |value: fn(&Cost) -> f64| Spread::of(rounds.iter().map(|round| value(&round.subject))).median;
         let note = format!(
             "{processors} x {leases} leases, {:.0} lone changes/s; {:.1} % of a core when quiet, {:.1} us per change",
-            changes as f64 / of(|cost| cost.seconds),
+            of(|cost| cost.rate),
             of(|cost| cost.quiet) / 1e4,
-            of(|cost| cost.quiet) * of(|cost| cost.seconds) / changes as f64
+            of(|cost| cost.quiet / cost.rate)
         );
         Measurement::of(row, rounds, |cost| cost.per_change).note(note)
     });
     Ok(measured.collect())
 }
 
-async fn cost(processors: usize, leases: usize, changes: u64) -> Result<Cost> {
+async fn cost(processors: usize, leases: usize, length: Duration) -> Result<Cost> {
     let (lanes, arrivals): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::channel(1)).unzip();
     let stage = Stage::new(processors, leases, lanes).await?;
     let quiet = {
@@ -106,15 +106,17 @@ async fn cost(processors: usize, leases: usize, changes: u64) -> Result<Cost> {
         (process::cpu_seconds()? - before) / QUIET.as_secs_f64()
     };
     let (before, start) = (process::cpu_seconds()?, Instant::now());
-    let writers = arrivals.into_iter().enumerate().map(|(writer, arrivals)| {
-        tokio::spawn(write_and_wait(stage.items.clone(), writer, changes / WRITERS as u64, arrivals))
-    });
-    load::join(writers.collect()).await?;
+    let writers = arrivals
+        .into_iter()
+        .enumerate()
+        .map(|(writer, arrivals)| tokio::spawn(write_and_wait(stage.items.clone(), writer, start + length, arrivals)));
+    let changes: u64 = load::join(writers.collect()).await?.iter().sum();
     let (spent, took) = (process::cpu_seconds()? - before, start.elapsed());
     for running in stage.running {
         running.stop().await?;
     }
-    Ok(Cost { per_change: spent * 1e6 / changes as f64, quiet: quiet * 1e6, seconds: took.as_secs_f64() })
+    let (per_change, rate) = (spent * 1e6 / changes as f64, changes as f64 / took.as_secs_f64());
+    Ok(Cost { per_change, quiet: quiet * 1e6, rate })
 }
 
 /// Containers in memory, each with a processor that has caught up.
@@ -157,21 +159,24 @@ fn tell(lanes: &[mpsc::Sender<()>], changes: &RawChanges) {
     }
 }
 
+/// Writes and waits until `end`; returns how many changes were delivered.
 async fn write_and_wait(
     containers: Vec<Container>,
     writer: usize,
-    changes: u64,
+    end: Instant,
     mut arrivals: mpsc::Receiver<()>,
-) -> Result<()> {
+) -> Result<u64> {
     let mut random = Random::new(writer as u64);
-    for change in 0..changes {
+    let mut changes = 0;
+    while Instant::now() < end {
         let container = &containers[usize::try_from(random.below(containers.len() as u64))?];
         let key = random.below(PARTITION_KEYS);
-        let body = format!("{{\"id\":\"{writer}\",\"pk\":\"{key}\",\"counter\":{change}}}");
+        let body = format!("{{\"id\":\"{writer}\",\"pk\":\"{key}\",\"counter\":{changes}}}");
         let write = Write::Upsert { body: Bytes::from(body), if_match: None };
         container.backend().write(Batch::single(None, write)).await?;
         let arrival = time::timeout(PATIENCE, arrivals.recv()).await;
         arrival.map_err(|_| "a change was not delivered")?.ok_or("the processors ended early")?;
+        changes += 1;
     }
-    Ok(())
+    Ok(changes)
 }
