@@ -210,7 +210,12 @@ impl Engine {
     pub fn disk_bytes(&self) -> Result<u64> {
         let vfs = &self.owner.shared.vfs;
         let measure = || {
-            let sizes = vfs.list()?.into_iter().map(|name| vfs.open(&name)?.size());
+            let sizes = vfs.list()?.into_iter().map(|name| match vfs.open(&name) {
+                Ok(file) => file.size(),
+                // Compaction has removed it meanwhile.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+                Err(error) => Err(error),
+            });
             sizes.sum::<std::io::Result<u64>>()
         };
         measure().map_err(|error| crate::log::io_error("measure the folder", error))

@@ -182,6 +182,8 @@ impl Shared {
 
     /// The committer's thread: takes whatever is queued, and commits it together.
     fn commit_loop(&self) {
+        // However this ends, nobody must wait for an answer that will not come.
+        let _end = EndOfCommits(self);
         let mut commands = VecDeque::new();
         loop {
             // Not under the lock of the queue: compaction may hold the committer for the time of a sync.
@@ -262,6 +264,18 @@ impl Shared {
         let spare = made.map_err(|error| crate::log::io_error("prepare a segment", error))?;
         *self.spare.lock() = Some(spare);
         Ok(())
+    }
+}
+
+/// Refuses what is queued, and everything after it, when the committer's thread ends, by a panic too.
+struct EndOfCommits<'a>(&'a Shared);
+
+impl Drop for EndOfCommits<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue.lock();
+        queue.stopped = true;
+        // Their callers see the answer's sender go.
+        queue.commands.clear();
     }
 }
 

@@ -210,6 +210,22 @@ fn a_file_that_was_cut_is_noticed() {
 }
 
 #[test]
+fn a_file_with_a_frame_longer_than_a_segment_that_was_cut_is_noticed() {
+    let sample = Sample::new(Durability::Durable, 6, 1_000_000, true);
+    let longest = read(&sample.disk).into_values().map(|bytes| bytes.len()).max().unwrap();
+    assert!(longest as u64 > sample.script.segment_bytes + 1000, "no frame is longer than a segment: {longest}");
+    for (name, bytes) in read(&sample.disk) {
+        let (step, used) = (1.max(bytes.len() / 16), sample.used(&name));
+        for length in (0..bytes.len()).step_by(step).chain([used - 1, used.saturating_sub(33)]) {
+            let opened = sample.survives(&format!("{name} cut to {length} bytes"), 0, |disk| {
+                disk.tamper(&name, |bytes| bytes.truncate(length));
+            });
+            assert!(!opened, "{name} cut to {length} of {} bytes was not noticed", bytes.len());
+        }
+    }
+}
+
+#[test]
 fn a_file_that_is_gone_is_missed() {
     for closed in [true, false] {
         for sample in [Sample::small(Durability::Durable, closed), Sample::large(closed)] {

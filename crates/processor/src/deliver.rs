@@ -14,6 +14,7 @@ use crate::{
         keeper::{KeeperHandle, Progress},
         prefix::LeaseToken,
     },
+    mutant::{self, Mutant},
     notification::{Failure, Notification},
 };
 
@@ -100,7 +101,7 @@ impl Delivery<'_> {
             drop(reply.send(delegate.call(changes, context).await));
         };
         let name = format!("delegate[{}/{}]", shared.name, self.lease);
-        let handle = AbortOnDrop(shared.runtime.spawn(&name, Box::pin(task)));
+        let mut handle = AbortOnDrop(shared.runtime.spawn(&name, Box::pin(task)));
         let limit = shared.options.delegate_timeout;
         let timeout = shared.runtime.sleep(limit.unwrap_or(Duration::from_secs(u64::from(u32::MAX))));
         tokio::pin!(timeout);
@@ -116,10 +117,14 @@ impl Delivery<'_> {
                     Err(_) => Called::Failed(DelegateError::new(panic_message(handle).await)),
                 },
                 () = &mut timeout => {
+                    handle.end().await;
                     let limit = limit.unwrap_or_default();
                     return Called::Failed(DelegateError::new(format!("the delegate did not return within {limit:?}")));
                 }
-                () = told(&mut hurry) => return Called::GivenUp,
+                () = told(&mut hurry) => {
+                    handle.end().await;
+                    return Called::GivenUp;
+                }
                 () = fence.until(|status| status.lost.is_some()), if !warned => {
                     // The call may finish, but what it does will be done again by the new owner.
                     warned = true;
@@ -259,7 +264,16 @@ impl Delivery<'_> {
         };
         let document = DeadLetterDocument::new(&change, death);
         let mut failures = 0;
-        while let Err(error) = document.store(&letters.container).await {
+        loop {
+            let stored = tokio::select! {
+                biased;
+                stored = document.store(&letters.container) => stored,
+                () = told(&mut self.hurry) => return false,
+            };
+            let Err(error) = stored else { break };
+            if mutant::is(Mutant::CheckpointBeforeDeadLetter) {
+                return true;
+            }
             failures += 1;
             let failure = Failure::DeadLetter(Arc::new(error));
             shared.notifier.notify(Notification::Error(Some(self.lease.clone()), failure));
@@ -295,6 +309,14 @@ pub(crate) async fn told(order: &mut watch::Receiver<bool>) {
 
 /// Ends a task with its handle.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl AbortOnDrop {
+    /// Ends the task, and waits until it has ended: two calls for one lease must not run at once.
+    async fn end(&mut self) {
+        self.0.abort();
+        drop((&mut self.0).await);
+    }
+}
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {

@@ -21,6 +21,7 @@ use crate::{
         prefix::LeaseToken,
         store::{LeaseStore, Listing, StoredLease},
     },
+    mutant::{self, Mutant},
     notification::{Failure, Notification, Notifier},
     options::Options,
     runtime::Runtime,
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) delegate: Arc<dyn Delegate>,
     pub(crate) notifier: Notifier,
     pub(crate) anchors: Anchors,
+    /// Held while an item that may kill the process is delivered.
+    pub(crate) alone: tokio::sync::Mutex<()>,
 }
 
 impl Shared {
@@ -272,7 +275,12 @@ impl Host {
         let document = &lease.document;
         let timing = &self.shared.options.timing;
         let token = document.token.clone();
-        let silent = self.observations.is_silent(&token, timing.expiration, now);
+        let silent = if mutant::is(Mutant::ExpiryByWallClock) {
+            let wall = self.shared.runtime.wall();
+            document.written_at().is_some_and(|at| at.saturating_add(timing.expiration) < wall)
+        } else {
+            self.observations.is_silent(&token, timing.expiration, now)
+        };
         let running = self.running.contains_key(&token);
         // A lease in our name that another session holds: our own past, to be taken back when we start, or a twin.
         let foreign = document.session().is_some_and(|session| session != self.shared.identity.session);

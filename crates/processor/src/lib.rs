@@ -16,6 +16,7 @@ pub mod lease;
 pub mod mutant;
 mod notification;
 mod options;
+mod patience;
 mod processor;
 mod pull;
 pub mod runtime;

@@ -24,6 +24,7 @@ use crate::{
     },
     notification::{Failure, Notification, Notifier},
     options::{Checkpoint, Options},
+    patience::Patient,
     runtime::{Runtime, TokioRuntime},
     worker::Orders,
 };
@@ -69,30 +70,38 @@ impl Processor {
     /// `InvalidArgument` if the lease container or its leases do not fit, and those of the stores.
     pub async fn start(self) -> Result<Running> {
         let runtime = self.runtime.unwrap_or_else(TokioRuntime::new);
-        let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
-        let store = Arc::new(LeaseStore::new(self.leases, prefix)?);
+        let mut options = self.options;
+        let patience = options.timing.request();
+        let leases = Patient::container(&self.leases, &runtime, patience);
+        let monitored = Patient::container(&self.monitored, &runtime, options.read_timeout);
+        if let Some(letters) = &mut options.dead_letter {
+            letters.container = Patient::container(&letters.container, &runtime, options.read_timeout);
+        }
+        let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
+        let store = Arc::new(LeaseStore::new(leases, prefix)?);
         let session = new_session(&*runtime);
         let bootstrap = Bootstrap {
             store: &store,
-            monitored: &self.monitored,
+            monitored: &monitored,
             runtime: &runtime,
-            start: &self.options.start,
+            start: &options.start,
             mode: self.mode,
         };
         let anchors = bootstrap.run().await?;
-        let stop_deadline = self.options.stop_deadline;
+        let stop_deadline = options.stop_deadline;
         let shared = Arc::new(Shared {
             name: Arc::clone(&self.name),
             instance: self.instance.as_str().into(),
             identity: Identity { instance: self.instance, session },
-            monitored: self.monitored,
+            monitored,
             store,
             runtime: Arc::clone(&runtime),
-            options: self.options,
+            options,
             mode: self.mode,
             delegate: self.delegate,
             notifier: self.notifier.clone(),
             anchors,
+            alone: tokio::sync::Mutex::new(()),
         });
         let (stopping, stopping_seen) = watch::channel(false);
         let (hurry, hurry_seen) = watch::channel(false);

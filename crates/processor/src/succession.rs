@@ -14,6 +14,7 @@ use crate::{
         ownership::{Loss, OwnedLease},
         prefix::LeaseToken,
     },
+    mutant::{self, Mutant},
     notification::{Failure, Notification, Release},
 };
 
@@ -76,6 +77,10 @@ async fn attempt(shared: &Shared, token: &LeaseToken, range: &FeedRange, keeper:
         Succession::Keep => return Ok(Succeeded::Keep),
         Succession::Replace(children) => children,
     };
+    if mutant::is(Mutant::ParentDeletedFirst) {
+        keeper.end(Ending::Delete).await;
+        shared.runtime.sleep(shared.options.store_retry.first).await;
+    }
     let mut ours = Vec::new();
     for child in &children {
         if !keeper.fence.holds(shared.runtime.monotonic()) {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Change, ChangePage, Continuation, Error, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
+use changefeed_core::{Change, ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
 use tokio::sync::watch;
 
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
         ownership::Loss,
         prefix::LeaseToken,
     },
+    mutant::{self, Mutant},
     notification::{Failure, Notification, Release},
     options::Checkpoint,
     runtime::BoxFuture,
@@ -87,7 +88,12 @@ impl Worker {
             let read = ahead.take().unwrap_or_else(|| self.read());
             match self.step(read, &mut failures).await {
                 Step::Idle => {}
-                Step::End(exit) => return exit,
+                Step::End(exit) => {
+                    if mutant::is(Mutant::SplitFromReadPosition) {
+                        self.store_read_position().await;
+                    }
+                    return exit;
+                }
                 Step::Deliver(page) => ahead = self.deliver(page).await,
             }
         }
@@ -97,6 +103,15 @@ impl Worker {
     pub(crate) fn rewind(&mut self, continuation: Option<&str>) {
         if let Some(token) = continuation {
             self.position = resume(token);
+        }
+    }
+
+    /// A bug on purpose: stores how far was read, whether it was handled or not.
+    async fn store_read_position(&mut self) {
+        if let StartFrom::Continuation(continuation) = &self.position {
+            self.batch += 1;
+            let progress = Progress { batch: self.batch, continuation: continuation.token().to_owned() };
+            drop(self.keeper.checkpoint_now(progress).await);
         }
     }
 
@@ -141,7 +156,7 @@ impl Worker {
         }
     }
 
-    /// Asks for the page after the current position. Bounded in time: a request that never returns must not stall us.
+    /// Asks for the page after the current position.
     fn read(&self) -> ReadAhead {
         let options = &self.shared.options;
         let mut request = ReadChanges::new(self.range.clone(), self.position.clone()).mode(self.shared.mode);
@@ -152,14 +167,7 @@ impl Worker {
             request.physical = Some(id);
         }
         let monitored = self.shared.monitored.clone();
-        let limit = self.shared.runtime.sleep(options.read_timeout);
-        Box::pin(async move {
-            tokio::select! {
-                biased;
-                page = monitored.backend().read_changes(request) => page,
-                () = limit => Err(Error::new(ErrorKind::Timeout, "the feed did not answer in time")),
-            }
-        })
+        Box::pin(async move { monitored.backend().read_changes(request).await })
     }
 
     /// Waits for a page, and decides what it means.
@@ -238,6 +246,11 @@ impl Worker {
                 Delivered::GivenUp => self.go_back(before),
             };
         }
+        if mutant::is(Mutant::CheckpointBeforeDelegate) {
+            self.keeper.checkpoint(progress.clone()).await;
+        }
+        let mut granted = !mutant::is(Mutant::GrantBeforeCheckpoint);
+        let mut fence = self.keeper.fence.clone();
         let mut ahead = self.read();
         let mut next = None;
         let failures = std::mem::take(&mut self.failures);
@@ -264,6 +277,12 @@ impl Worker {
                     biased;
                     delivered = &mut run => break delivered,
                     page = &mut ahead, if next.is_none() => next = Some(page),
+                    () = fence.until(|status| status.wanted_by.is_some()), if !granted => {
+                        granted = true;
+                        if let Some(to) = fence.status().wanted_by {
+                            keeper.end(Ending::Grant(to, None)).await;
+                        }
+                    }
                 }
             }
         };
@@ -306,6 +325,13 @@ impl Worker {
     /// the next owner knows which one it was. One death alone with an item may be bad luck; two are not.
     async fn deliver_carefully(&mut self, page: &ChangePage, progress: Progress) -> Delivered {
         for (at, change) in page.changes.iter().enumerate() {
+            // One at a time on this host: otherwise a death would be blamed on items of several leases.
+            let shared = Arc::clone(&self.shared);
+            let alone = tokio::select! {
+                biased;
+                () = self.disturbed() => return Delivered::GivenUp,
+                alone = shared.alone.lock() => alone,
+            };
             let first = format!("{}:{}", change.lsn, change.id);
             let second = format!("{first} again");
             let guilty = self.suspect.as_deref() == Some(&second);
@@ -324,15 +350,19 @@ impl Worker {
             if guilty || suspected || self.careful_items >= self.shared.options.max_items {
                 (self.failures, self.suspect, self.careful_items) = (0, None, 0);
             }
+            // The item is no longer to blame for what happens next.
+            let cleared = if last && self.shared.options.checkpoint == Checkpoint::Automatic {
+                self.stored = Some(progress.continuation.clone());
+                self.keeper.checkpoint_now(progress.clone()).await
+            } else {
+                self.keeper.suspect(None).await
+            };
+            if cleared.is_err() {
+                return Delivered::GivenUp;
+            }
+            drop(alone);
         }
-        if self.shared.options.checkpoint == Checkpoint::Manual {
-            return Delivered::All;
-        }
-        self.stored = Some(progress.continuation.clone());
-        match self.keeper.checkpoint_now(progress).await {
-            Ok(()) => Delivered::All,
-            Err(_) => Delivered::GivenUp,
-        }
+        Delivered::All
     }
 
     fn single(&self, change: Change, request_charge: f64, progress: Progress, last: bool) -> Delivery<'_> {

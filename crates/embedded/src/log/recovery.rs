@@ -263,6 +263,13 @@ fn read_frame(
 
 /// Whether a segment was begun, but nothing was ever appended.
 fn is_blank(segment: &Segment) -> Result<bool> {
+    let mut start = [0; segment::HEADER_BYTES + frame::HEADER_BYTES];
+    // Most have a frame, which shows without reading on.
+    if read_exact_at(&*segment.file, 0, &mut start).is_ok()
+        && start[segment::HEADER_BYTES..].iter().any(|byte| *byte != 0)
+    {
+        return Ok(false);
+    }
     let bytes = read_file(segment)?;
     let is_begun = segment::check_header(&bytes, segment.span).is_ok();
     Ok(is_begun && bytes.iter().skip(segment::HEADER_BYTES).all(|byte| *byte == 0))

@@ -116,7 +116,11 @@ impl LogWriter {
     pub(crate) fn roll(&mut self, bytes: u64, frame: &FrameBuffer) -> Result<(Span, Arc<dyn VfsFile>), RollError> {
         let number = self.active.number + 1;
         let least = (segment::HEADER_BYTES + frame.bytes.len() + 2 * FRAME_MARGIN) as u64;
-        let waiting = self.spare.lock().take().filter(|spare| spare.file.size().is_ok_and(|size| size >= least));
+        let mut waiting = self.spare.lock().take();
+        if let Some(small) = waiting.take_if(|spare| spare.file.size().is_ok_and(|size| size < least)) {
+            // If it stays, it is removed when the folder is next opened.
+            drop(self.vfs.remove(&small.name));
+        }
         let make = || Spare::prepare(&*self.vfs, "next.tmp", bytes.max(least));
         let spare = waiting.map_or_else(make, Ok).map_err(RollError::NotBegun)?;
         let next = begin(&*self.vfs, number, spare, bytes.max(least))?;
@@ -163,7 +167,10 @@ pub(crate) fn begin(vfs: &dyn Vfs, number: u32, spare: Spare, bytes: u64) -> Res
         vfs.rename(&spare.name, &span.file_name())?;
         Ok(if length == 0 { bytes } else { length })
     };
-    let capacity = name().map_err(RollError::NotBegun)?;
+    let capacity = name().map_err(|error| {
+        drop(vfs.remove(&spare.name));
+        RollError::NotBegun(error)
+    })?;
     vfs.sync_folder().map_err(RollError::Halfway)?;
     Ok(Active { number, file, offset: segment::HEADER_BYTES as u64, next_frame: 1, synced: 0, capacity })
 }

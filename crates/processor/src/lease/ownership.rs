@@ -8,7 +8,10 @@ use super::{
     document::{Attempts, LeaseDocument},
     store::{LeaseStore, StoredLease},
 };
-use crate::runtime::Runtime;
+use crate::{
+    mutant::{self, Mutant},
+    runtime::Runtime,
+};
 
 /// How often a write is tried against a lease that others keep changing, before the next renewal tries again.
 const CONFLICT_TRIES: u32 = 8;
@@ -160,8 +163,16 @@ impl OwnedLease {
                     self.confirmed = begun;
                     return Ok(());
                 }
-                Err(error) if error.effect() == Effect::Unknown => self.reread(&change).await?,
+                Err(error) if error.effect() == Effect::Unknown => {
+                    if mutant::is(Mutant::UnknownTakenAsNotWritten) {
+                        continue;
+                    }
+                    self.reread(&change).await?;
+                }
                 Err(error) => match error.kind() {
+                    ErrorKind::PreconditionFailed if mutant::is(Mutant::UnknownTakenAsNotWritten) => {
+                        return Err(WriteError::Lost(Loss::Taken { by: None }));
+                    }
                     ErrorKind::PreconditionFailed => self.reread(&change).await?,
                     ErrorKind::ItemNotFound => return Err(WriteError::Lost(Loss::Deleted)),
                     _ => return Err(WriteError::Store(error)),
@@ -215,6 +226,9 @@ impl OwnedLease {
 }
 
 fn is_mine(document: &LeaseDocument, identity: &Identity, epoch: u64) -> bool {
+    if mutant::is(Mutant::OwnerNameFence) {
+        return document.owner.as_deref() == Some(&identity.instance);
+    }
     document.owner.as_deref() == Some(&identity.instance)
         && document.epoch() == epoch
         && document.session() == Some(&identity.session)

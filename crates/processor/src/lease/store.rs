@@ -7,6 +7,7 @@ use super::{
     document::{DocumentError, LeaseDocument},
     prefix::{LeasePrefix, LeaseToken},
 };
+use crate::mutant::{self, Mutant};
 
 /// How lease documents are keyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +157,8 @@ impl LeaseStore {
     /// `PreconditionFailed` if the lease has changed, `ItemNotFound` if it is gone, and those of the store.
     pub async fn replace(&self, document: &LeaseDocument, version: &ETag) -> Result<ETag> {
         let body = Bytes::from(document.to_json());
-        let write = Write::Replace { body, if_match: Some(version.clone()) };
+        let if_match = (!mutant::is(Mutant::CheckpointWithoutIfMatch)).then(|| version.clone());
+        let write = Write::Replace { body, if_match };
         let etag = self.write(&document.id, document.partition_key.as_deref(), write).await?;
         etag.ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, "the store returned no etag for a write").with_unknown_effect()

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use changefeed_core::{Container, Error, ErrorKind, Result};
 
+use crate::mutant::{self, Mutant};
+
 /// The intervals of one host. All hosts of a processor should use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTiming {
@@ -59,7 +61,15 @@ impl LeaseTiming {
     /// How long after its last renewal a host may still begin work. Shorter than the expiration interval, so that no
     /// drift of clocks lets two hosts work at once.
     pub fn fence(&self) -> Duration {
+        if mutant::is(Mutant::NoSelfFencing) {
+            return self.expiration * 10_000;
+        }
         self.expiration * 4 / 5
+    }
+
+    /// How long a request to the lease store may take: several have to fit before a lease expires.
+    pub fn request(&self) -> Duration {
+        self.expiration / 4
     }
 
     /// How long an owner has to answer a request to hand a lease over.
