@@ -37,8 +37,13 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
     async fn container(&self, database: &str, name: &str) -> Result<Container>;
 
     /// Splits a physical range in two, at `at` or in the middle. Readers and writers go on.
-    async fn split(&self, database: &str, container: &str, range: &RangeId, at: Option<Epk>)
-    -> Result<Vec<PhysicalRange>>;
+    async fn split(
+        &self,
+        database: &str,
+        container: &str,
+        range: &RangeId,
+        at: Option<Epk>,
+    ) -> Result<Vec<PhysicalRange>>;
 
     /// Makes one range of two neighbours. Readers and writers go on.
     async fn merge(&self, database: &str, container: &str, ranges: [&RangeId; 2]) -> Result<PhysicalRange>;
@@ -129,7 +134,11 @@ impl Database {
 
     /// Names a container, to open or create.
     pub fn container(&self, name: impl Into<String>) -> ContainerBuilder {
-        ContainerBuilder { database: self.clone(), spec: ContainerSpec::new(name, PartitionKeyDefinition::id()), paths: Ok(()) }
+        ContainerBuilder {
+            database: self.clone(),
+            spec: ContainerSpec::new(name, PartitionKeyDefinition::id()),
+            paths: Ok(()),
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::{fmt, sync::Arc};
 
 use crate::{Error, ErrorKind, Lsn, ResourceId, Result};
 
-
 /// How much of a continuation an error message shows: it may come from outside and be of any length.
 const SHOWN_CHARS: usize = 64;
 

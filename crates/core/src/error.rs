@@ -200,9 +200,6 @@ mod tests {
         assert_eq!(error.to_string(), "write segment 3");
         assert_eq!(error.effect(), Effect::Unknown);
         assert_eq!(error.operation(), Some(2));
-        assert_eq!(
-            format!("{error:?}"),
-            "Io: write segment 3 (operation 2) (the write may have landed): disk full"
-        );
+        assert_eq!(format!("{error:?}"), "Io: write segment 3 (operation 2) (the write may have landed): disk full");
     }
 }

@@ -33,7 +33,9 @@ pub use self::{
     error::{Effect, Error, ErrorKind, Result},
     item::{ETag, Item, ItemId, ItemKey, MAX_ID_CHARS, MAX_ITEM_BYTES},
     lsn::Lsn,
-    partition_key::{KeyNumber, PartitionKey, PartitionKeyDefinition, PartitionKeyKind, PartitionKeyValue, PartitionKeyVersion},
+    partition_key::{
+        KeyNumber, PartitionKey, PartitionKeyDefinition, PartitionKeyKind, PartitionKeyValue, PartitionKeyVersion,
+    },
     range::{FeedRange, PhysicalRange, RangeId, check_tiling},
     rid::ResourceId,
 };

@@ -1,4 +1,4 @@
-//! The file layer: everything the engine asks of a disk. [`disk`] is a real folder, [`memory`] a simulated one that
+//! The file layer: everything the engine asks of a disk. `disk` is a real folder, [`memory`] a simulated one that
 //! can lose its power.
 
 pub(crate) mod disk;
