@@ -63,7 +63,8 @@ fn every_dependency_comes_from_the_registry_and_has_a_licence_that_deny_toml_all
     let allowed = fs::read_to_string(root().join("deny.toml")).expect("read deny.toml");
     let allowed = allowed.lines().find(|line| line.starts_with("allow = ")).expect("a list of licences").to_owned();
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let output = Command::new(cargo).args(["metadata", "--format-version", "1", "--locked"]).current_dir(root()).output();
+    let output =
+        Command::new(cargo).args(["metadata", "--format-version", "1", "--locked"]).current_dir(root()).output();
     let output = output.expect("run cargo metadata");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -1,7 +1,7 @@
 //! Many leases: what it costs to deliver a lone change when a process owns 10, 1,000 or 10,000 of them.
 //!
-//! A container begins with at most 1,000 ranges, so 10,000 leases are those of ten processors, each with a container
-//! of its own. A few writers each write a change to a random range and wait for its delivery: every change wakes a
+//! A container begins with at most 1,000 ranges, so 10,000 leases are those of ten processors, each with containers of
+//! its own for items and leases. A few writers each write a change to a random range and wait for its delivery: every change wakes a
 //! worker, is a batch and a checkpoint, whatever the number of leases. The processor time of the whole process counts,
 //! with the write itself, renewals and balancing.
 
@@ -129,12 +129,12 @@ impl Stage {
     /// Processors that tell the writer of each change, by its lane, that it has arrived.
     async fn new(processors: usize, leases: usize, lanes: Vec<mpsc::Sender<()>>) -> Result<Self> {
         let database = Engine::in_memory()?.database("bench");
-        let lease_container = database.container("leases").create().await?;
         let caught_up = Arc::new(AtomicU64::default());
         let (mut items, mut running) = (Vec::new(), Vec::new());
         for number in 0..processors {
             let name = format!("items-{number}");
             let container = database.container(&name).partition_key("/pk").ranges(leases).create().await?;
+            let lease_container = database.container(format!("leases-{number}")).create().await?;
             let (lanes, counter) = (lanes.clone(), Arc::clone(&caught_up));
             let builder = Processor::builder(name, &container, &lease_container).on_notification(move |notification| {
                 counter.fetch_add(u64::from(is_caught_up(notification)), Ordering::Relaxed);
