@@ -124,7 +124,8 @@ impl EmbeddedContainer {
         index: &'a ContainerIndex,
     ) -> Result<&'a RangeIndex> {
         if let Some(id) = &request.physical {
-            let live = index.ranges().iter().find(|range| range.physical.id == *id);
+            let near = index.range_of(request.range.min_inclusive()).filter(|range| range.physical.id == *id);
+            let live = near.or_else(|| index.ranges().iter().find(|range| range.physical.id == *id));
             let range = live.ok_or_else(|| descriptor.missing_range(id))?;
             return match range.physical.range.overlaps(&request.range) {
                 true => Ok(range),

@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     queued: Condvar,
     maintenance: Mutex<Maintenance>,
+    /// Held by whoever compacts, in a store without a thread for it.
+    compacting: Mutex<()>,
     maintenance_due: Condvar,
     /// There were commits since compaction last looked.
     busy: AtomicBool,
@@ -105,6 +107,7 @@ impl Shared {
             queue: Mutex::default(),
             queued: Condvar::new(),
             maintenance: Mutex::default(),
+            compacting: Mutex::default(),
             maintenance_due: Condvar::new(),
             busy: AtomicBool::new(false),
             untidy: AtomicBool::new(true),
@@ -176,6 +179,8 @@ impl Shared {
     }
 
     fn compact_all(&self, tolerance: Tolerance) -> Result<()> {
+        // Callers on several threads would write to the same temporary file.
+        let _one_at_a_time = self.compacting.lock();
         while compaction::compact_once(self, tolerance)? {}
         Ok(())
     }
