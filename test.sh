@@ -33,6 +33,9 @@ scripts/check-dependencies
 say "tests"
 cargo test --workspace --locked --no-fail-fast
 
+say "simulation: 200 seeds of crashes, stalls, lost answers, splits and merges"
+cargo run --release --locked --quiet -p changefeed-sim -- --seeds 0..200
+
 say "examples"
 scripts/run-examples
 

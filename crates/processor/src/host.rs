@@ -79,8 +79,8 @@ pub(crate) struct Running {
 pub(crate) enum Report {
     /// The worker of this lease has ended.
     Ended(LeaseToken),
-    /// A split made these leases ours.
-    Adopted(Vec<OwnedLease>),
+    /// A split made this lease ours.
+    Adopted(Box<OwnedLease>),
 }
 
 /// The balancer of one host. Owns the list of workers.
@@ -98,6 +98,8 @@ pub(crate) struct Host {
     pub(crate) overlapping: BTreeMap<LeaseToken, u32>,
     /// For how many cycles leases were seen without a living owner.
     free_cycles: BTreeMap<LeaseToken, u32>,
+    /// The epoch of the last worker of each lease.
+    epochs: BTreeMap<LeaseToken, u64>,
     first_cycle: bool,
     orders: Orders,
     reports: mpsc::UnboundedSender<Report>,
@@ -116,6 +118,7 @@ impl Host {
             requests: BTreeMap::new(),
             overlapping: BTreeMap::new(),
             free_cycles: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             first_cycle: true,
             orders,
             reports,
@@ -200,12 +203,11 @@ impl Host {
     fn take_report(&mut self, report: Report) {
         match report {
             Report::Ended(token) => drop(self.running.remove(&token)),
-            Report::Adopted(leases) => {
-                for lease in leases {
-                    // A cycle that was under way may have seen it in our name and taken it, under a newer epoch.
-                    if !self.running.contains_key(&lease.document().token) {
-                        self.start(lease);
-                    }
+            Report::Adopted(lease) => {
+                // A cycle may have seen it in our name and taken it, under a newer epoch; it may even be gone again.
+                let document = lease.document();
+                if self.epochs.get(&document.token).is_none_or(|known| *known < document.epoch()) {
+                    self.start(*lease);
                 }
             }
         }
@@ -225,6 +227,7 @@ impl Host {
         self.audit(&listing).await?;
         self.count_free(&listing, now);
         self.date_requests(&listing, now);
+        self.epochs.retain(|token, _| listing.leases.iter().any(|lease| lease.document.token == *token));
         let views: Vec<LeaseView> = listing.leases.iter().map(|lease| self.view(lease, now)).collect();
         let view = View {
             me: &self.shared.identity.instance,
@@ -384,6 +387,7 @@ impl Host {
     /// Starts the worker of a lease that is ours.
     fn start(&mut self, lease: OwnedLease) {
         let token = lease.document().token.clone();
+        self.epochs.insert(token.clone(), lease.document().epoch());
         let shared = Arc::clone(&self.shared);
         let (errors, mut error_inbox) = mpsc::unbounded_channel::<Error>();
         let document = lease.document().clone();

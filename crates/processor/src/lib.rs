@@ -22,6 +22,7 @@ mod pull;
 pub mod runtime;
 mod session;
 mod succession;
+mod suspicion;
 mod worker;
 
 pub use changefeed_core as core;

@@ -15,6 +15,7 @@ use crate::{
     },
     notification::{Failure, Notification, Release},
     succession::{self, Succeeded},
+    suspicion::Suspicion,
     worker::{Exit, Orders, Worker, resume},
 };
 
@@ -44,7 +45,7 @@ pub(crate) async fn work(
         position: start,
         stored: document.continuation.clone(),
         failures: document.attempts().count,
-        suspect: document.suspect().map(str::to_owned),
+        suspicion: Suspicion::parse(document.suspect()),
         batch: 0,
         caught_up: false,
         careful_items: 0,
@@ -56,11 +57,8 @@ pub(crate) async fn work(
                 shared.notifier.notify(Notification::LeaseReleased(token.clone(), release));
                 break;
             }
-            Exit::RangeGone => match succession::succeed(&shared, &token, &range, &worker.keeper).await {
-                Succeeded::Replaced(ours) => {
-                    drop(reports.send(Report::Adopted(ours)));
-                    break;
-                }
+            Exit::RangeGone => match succession::succeed(&shared, &token, &range, &worker.keeper, &reports).await {
+                Succeeded::Replaced => break,
                 Succeeded::Lost(loss) => {
                     shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Lost(loss)));
                     break;

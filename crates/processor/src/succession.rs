@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{Effect, ErrorKind, FeedRange, Result};
+use tokio::sync::mpsc;
 
 use crate::{
-    host::Shared,
+    host::{Report, Shared},
     lease::{
         bootstrap::covered,
         coverage::{self, Child, Covered, Succession},
@@ -20,8 +21,8 @@ use crate::{
 
 /// How it went.
 pub(crate) enum Succeeded {
-    /// The lease was replaced; these of its successors are ours.
-    Replaced(Vec<OwnedLease>),
+    /// The lease was replaced; the host knows which of its successors are ours.
+    Replaced,
     /// The lease stays: its range lies within one physical range after all.
     Keep,
     /// The lease was lost on the way; whoever has it now does the rest.
@@ -34,10 +35,11 @@ pub(crate) async fn succeed(
     token: &LeaseToken,
     range: &FeedRange,
     keeper: &KeeperHandle,
+    reports: &mpsc::UnboundedSender<Report>,
 ) -> Succeeded {
     let mut failures = 0;
     loop {
-        match attempt(shared, token, range, keeper).await {
+        match attempt(shared, token, range, keeper, reports).await {
             Ok(succeeded) => return succeeded,
             Err(error) => {
                 failures += 1;
@@ -64,7 +66,13 @@ async fn wait(shared: &Shared, keeper: &KeeperHandle, pause: Duration) -> Option
     keeper.fence.status().lost.or(expired.then_some(Loss::Expired))
 }
 
-async fn attempt(shared: &Shared, token: &LeaseToken, range: &FeedRange, keeper: &KeeperHandle) -> Result<Succeeded> {
+async fn attempt(
+    shared: &Shared,
+    token: &LeaseToken,
+    range: &FeedRange,
+    keeper: &KeeperHandle,
+    reports: &mpsc::UnboundedSender<Report>,
+) -> Result<Succeeded> {
     let live = shared.monitored.feed_ranges().await?;
     let parent = match keeper.document().await {
         Ok(document) => document,
@@ -81,12 +89,13 @@ async fn attempt(shared: &Shared, token: &LeaseToken, range: &FeedRange, keeper:
         keeper.end(Ending::Delete).await;
         shared.runtime.sleep(shared.options.store_retry.first).await;
     }
-    let mut ours = Vec::new();
     for child in &children {
         if !keeper.fence.holds(shared.runtime.monotonic()) {
             return Ok(Succeeded::Lost(keeper.fence.status().lost.unwrap_or(Loss::Expired)));
         }
-        ours.extend(create(shared, &parent, child).await?);
+        if let Some(ours) = create(shared, &parent, child).await? {
+            drop(reports.send(Report::Adopted(Box::new(ours))));
+        }
     }
     match keeper.end(Ending::Delete).await {
         Ended::Done => {}
@@ -98,7 +107,7 @@ async fn attempt(shared: &Shared, token: &LeaseToken, range: &FeedRange, keeper:
     let names = children.into_iter().map(|child| child.token).collect();
     shared.notifier.notify(Notification::Split { parent: token.clone(), children: names });
     shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::RangeGone));
-    Ok(Succeeded::Replaced(ours))
+    Ok(Succeeded::Replaced)
 }
 
 /// Creates a successor in our own name, at the parent's checkpoint. None if it exists already.

@@ -18,6 +18,7 @@ use crate::{
     notification::{Failure, Notification, Release},
     options::Checkpoint,
     runtime::BoxFuture,
+    suspicion::{Suspicion, Treatment},
 };
 
 /// What the host wants of its workers.
@@ -54,8 +55,8 @@ pub(crate) struct Worker {
     pub(crate) stored: Option<String>,
     /// Failures that earlier owners have met right after the checkpoint.
     pub(crate) failures: u32,
-    /// The item that an earlier owner was delivering alone when it died.
-    pub(crate) suspect: Option<String>,
+    /// What earlier owners that died found out about the items to come.
+    pub(crate) suspicion: Suspicion,
     /// Number of the last page.
     pub(crate) batch: u64,
     pub(crate) caught_up: bool,
@@ -318,7 +319,7 @@ impl Worker {
     /// Whether processes have died here so often that items are delivered one by one.
     fn is_careful(&self) -> bool {
         let limit = self.shared.options.dead_letter.as_ref().map(|letters| letters.attempts);
-        limit.is_some_and(|limit| self.suspect.is_some() || self.failures >= limit)
+        limit.is_some_and(|limit| !self.suspicion.is_empty() || self.failures >= limit)
     }
 
     /// Delivers the items of a page one by one, naming each in the lease before it is delivered: if the process dies,
@@ -332,37 +333,52 @@ impl Worker {
                 () = self.disturbed() => return Delivered::GivenUp,
                 alone = shared.alone.lock() => alone,
             };
-            let first = format!("{}:{}", change.lsn, change.id);
-            let second = format!("{first} again");
-            let guilty = self.suspect.as_deref() == Some(&second);
-            let suspected = self.suspect.as_deref() == Some(&first);
-            let name = if suspected { second } else { first };
-            if !guilty && self.keeper.suspect(Some(name)).await.is_err() {
-                return Delivered::GivenUp;
-            }
+            let name = format!("{}:{}", change.lsn, change.id);
+            let treatment = self.suspicion.treat(&name);
             let last = at + 1 == page.changes.len();
-            let mut delivery = self.single(change.clone(), page.request_charge, progress.clone(), last);
-            let delivered = if guilty { delivery.bury_suspect(self.failures).await } else { delivery.run().await };
+            let delivered = match &treatment {
+                Treatment::Skip => Delivered::All,
+                Treatment::Bury => {
+                    let mut delivery = self.single(change.clone(), page.request_charge, progress.clone(), last);
+                    delivery.bury_suspect(self.failures).await
+                }
+                Treatment::Alone(name) => {
+                    if self.keeper.suspect(self.suspicion.text(Some(name))).await.is_err() {
+                        return Delivered::GivenUp;
+                    }
+                    self.single(change.clone(), page.request_charge, progress.clone(), last).run().await
+                }
+            };
             if delivered == Delivered::GivenUp {
                 return Delivered::GivenUp;
             }
-            self.careful_items += 1;
-            if guilty || suspected || self.careful_items >= self.shared.options.max_items {
-                (self.failures, self.suspect, self.careful_items) = (0, None, 0);
+            if treatment == Treatment::Bury {
+                self.suspicion.bury(name);
             }
+            self.careful_items += 1;
             // The item is no longer to blame for what happens next.
             let cleared = if last && self.shared.options.checkpoint == Checkpoint::Automatic {
                 self.stored = Some(progress.continuation.clone());
                 self.keeper.checkpoint_now(progress.clone()).await
             } else {
-                self.keeper.suspect(None).await
+                self.keeper.suspect(self.suspicion.text(None)).await
             };
             if cleared.is_err() {
                 return Delivered::GivenUp;
             }
             drop(alone);
+            self.relax();
         }
         Delivered::All
+    }
+
+    /// Ends careful delivery when the batch that killed must have been passed, and the checkpoint with it: what comes
+    /// before it would be delivered again.
+    fn relax(&mut self) {
+        let passed = self.careful_items >= self.shared.options.max_items || !self.suspicion.is_empty();
+        if passed && self.keeper.fence.status().checkpointed > 0 {
+            (self.failures, self.suspicion, self.careful_items) = (0, Suspicion::default(), 0);
+        }
     }
 
     fn single(&self, change: Change, request_charge: f64, progress: Progress, last: bool) -> Delivery<'_> {

@@ -29,19 +29,17 @@ pub struct Server {
     pub inner: Arc<dyn Backend>,
 }
 
-/// The token of the lease that a batch writes, if it does.
-pub fn lease_token(world: &World, store: Store, batch: &Batch) -> Option<String> {
+/// The token of the lease that a batch renews in this name, if it does.
+pub fn renewed(store: Store, batch: &Batch, name: &str) -> Option<String> {
     if store != Store::Leases {
         return None;
     }
     match batch.writes.first()? {
         Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => {
-            Some(LeaseDocument::parse(body).ok()?.token.as_str().to_owned())
+            let document = LeaseDocument::parse(body).ok()?;
+            (document.owner.as_deref() == Some(name)).then(|| document.token.as_str().to_owned())
         }
-        Write::Delete { .. } => {
-            let _ = world;
-            None
-        }
+        Write::Delete { .. } => None,
     }
 }
 
@@ -152,6 +150,11 @@ impl Server {
         world.reached(Sometimes::DeadLetter);
         if truth.get(at).is_some_and(|change| change.killer) {
             world.reached(Sometimes::KillerBuried);
+        }
+        if truth.get(at).is_some_and(|change| !change.killer && !change.poison) && world.scenario.blames_truly() {
+            let what = format!("item {} at {} became a dead letter for nothing", letter.item_id, letter.lsn);
+            drop(truth);
+            return world.violated("S13", what);
         }
         truth.update(at, |change| change.dead = true);
     }

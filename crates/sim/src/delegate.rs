@@ -7,14 +7,12 @@ use changefeed_core::Change;
 use parking_lot::Mutex;
 
 use crate::{
-    checks::deliveries::Call,
-    exec::ProcessId,
-    hosts,
-    reach::Sometimes,
-    scenario::CheckpointPlan,
-    workload::item_number,
-    world::World,
+    checks::deliveries::Call, exec::ProcessId, hosts, reach::Sometimes, scenario::CheckpointPlan,
+    workload::item_number, world::World,
 };
+
+/// What delegates remember of each lease: how many batches, and the last context.
+pub type Memory = Arc<Mutex<BTreeMap<String, (u32, Option<Context>)>>>;
 
 /// The delegate of one process. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -30,7 +28,7 @@ pub struct Delegate {
     /// The surroundings of the process.
     pub runtime: Arc<dyn Runtime>,
     /// Per lease: calls since the last checkpoint of the user, and the context of the last call.
-    pub memory: Arc<Mutex<BTreeMap<String, (u32, Option<Context>)>>>,
+    pub memory: Memory,
 }
 
 /// What a call is going to do.
@@ -124,8 +122,7 @@ impl Delegate {
             planned_only: world.scenario.is_planned_only(),
         };
         let mut reached = |what| world.reached(what);
-        let begun =
-            world.deliveries.lock().begin(&call, &mut world.truth.lock(), &world.ledger.lock(), &mut reached);
+        let begun = world.deliveries.lock().begin(&call, &mut world.truth.lock(), &world.ledger.lock(), &mut reached);
         match begun {
             Ok(numbers) => Some(numbers),
             Err((check, what)) => {
@@ -241,6 +238,10 @@ impl Delegate {
         };
         self.world.deliveries.lock().claim(self.process, token, keep, &mut self.world.truth.lock());
         let stored = of.checkpoint().await;
-        self.world.log(format_args!("{} checkpoint of lease {token}: {}", self.name, if stored.is_ok() { "stored" } else { "lost" }));
+        self.world.log(format_args!(
+            "{} checkpoint of lease {token}: {}",
+            self.name,
+            if stored.is_ok() { "stored" } else { "lost" }
+        ));
     }
 }

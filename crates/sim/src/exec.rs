@@ -200,8 +200,7 @@ impl Exec {
         let mut inner = self.inner.lock();
         let Some(entry) = inner.processes.get_mut(process) else { return };
         entry.dead = true;
-        let ids: Vec<u64> =
-            inner.tasks.iter().filter(|(_, task)| task.process == process).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = inner.tasks.iter().filter(|(_, task)| task.process == process).map(|(id, _)| *id).collect();
         inner.cancelled.extend(ids);
     }
 
@@ -337,9 +336,8 @@ impl Exec {
         }
         drop(inner);
         self.spawned.store(spawned, Ordering::Relaxed);
-        let poll = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            future.as_mut().poll(&mut Context::from_waker(&waker))
-        }));
+        let poll =
+            std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         match poll {
             Ok(Poll::Pending) => {
                 if let Some(task) = self.inner.lock().tasks.get_mut(&id) {

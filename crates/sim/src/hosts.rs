@@ -24,6 +24,9 @@ use crate::{
 /// A process that was killed by an item is started again after this long.
 const RESTART: Duration = Duration::from_secs(2);
 
+/// No request of the processor takes longer than this, in milliseconds.
+const LONGEST_REQUEST: u64 = 70_000;
+
 /// A machine.
 #[derive(Debug)]
 struct Machine {
@@ -143,7 +146,10 @@ pub fn stop(world: &Arc<World>, host: usize, twin: bool) {
     let mut hosts = world.hosts.lock();
     let Some(machine) = hosts.0.get_mut(host) else { return };
     let life = if twin { &mut machine.twin } else { &mut machine.main };
-    if let Some(stop) = life.as_mut().and_then(|life| life.stop.take()) {
+    if let Some(life) = life
+        && let Some(stop) = life.stop.take()
+    {
+        life.started = false;
         let _ = stop.send(());
     }
 }
@@ -200,7 +206,7 @@ impl Process {
         if let Some(machine) = hosts.0.get_mut(self.host)
             && let Some(life) = machine.main.as_mut().filter(|life| life.process == self.process)
         {
-            life.started = true;
+            life.started = life.stop.is_some();
         }
     }
 
@@ -235,7 +241,9 @@ impl Process {
         }
         if let Err(error) = stopped {
             world.log(format_args!("{} stopped: {error:?}", self.label));
-            if world.scenario.is_planned_only() || !*world.chaos.lock() {
+            // A call or a request that began before the quiet phase may still hang.
+            let calm = begun > (world.scenario.chaos + LONGEST_REQUEST) * 1000;
+            if world.scenario.is_planned_only() || calm {
                 world.violated("L4", format!("{} could not stop in good order: {error:?}", self.label));
             }
         }
@@ -249,8 +257,11 @@ impl Process {
         let plan = &self.world.scenario.processor;
         let millis = Duration::from_millis;
         let (monitored, leases) = (self.container(Store::Feed), self.container(Store::Leases));
-        let timing =
-            LeaseTiming { acquire: millis(plan.acquire), renew: millis(plan.renew), expiration: millis(plan.expiration) };
+        let timing = LeaseTiming {
+            acquire: millis(plan.acquire),
+            renew: millis(plan.renew),
+            expiration: millis(plan.expiration),
+        };
         let checkpoint = if self.world.scenario.is_manual() { Checkpoint::Manual } else { Checkpoint::Automatic };
         let mut builder = Processor::builder("sim", &monitored, &leases)
             .instance_name(&*self.name)

@@ -1,16 +1,107 @@
 //! `changefeed-sim`: runs seeds and says which broke a promise.
+//!
+//! The report goes to stdout, broken promises also to stderr as soon as they are met.
 #![allow(clippy::print_stdout, reason = "the report is the program's output")]
 
-use changefeed_sim::{run::run, scenario::Scenario};
+mod args;
 
-fn main() {
-    let mut args = std::env::args().skip(1);
-    let first = args.next().and_then(|a| a.parse().ok()).unwrap_or(0);
-    let last = args.next().and_then(|a| a.parse().ok()).unwrap_or(first + 1);
-    for seed in first..last {
-        let scenario = Scenario::from_seed(seed);
-        let outcome = run(&scenario, None, last - first == 1);
-        println!("{seed}: {:?} {:x} {} events {} s", outcome.violation.as_ref().map(ToString::to_string), outcome.trace.digest(), outcome.trace.events(), outcome.simulated/1_000_000);
-        if last - first == 1 { println!("{}", outcome.trace.into_text()); }
+use std::{process::ExitCode, time::Instant};
+
+use changefeed_sim::{
+    campaign::Campaign,
+    mutants,
+    reach::Sometimes,
+    run::{Outcome, run},
+    scenario::Scenario,
+    shrink::shrink,
+};
+use clap::Parser as _;
+
+use crate::args::Args;
+
+/// Where `--minutes` begins: no other run uses these seeds.
+const NEW_GROUND: u64 = 1_000_000;
+
+/// From this many seeds on, something that was never reached is worth a warning.
+const MANY_SEEDS: usize = 1000;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let good = if args.mutants {
+        hunt_mutants(&args)
+    } else if let Some(seeds) = args.seeds.clone() {
+        report(&Campaign::run(seeds.start, args.threads, |seed| seed < seeds.end))
+    } else if let Some(minutes) = args.minutes {
+        soak(&args, minutes)
+    } else {
+        match scenario(&args) {
+            Ok(scenario) => replay(&args, scenario),
+            Err(problem) => {
+                eprintln!("error: {problem}");
+                return ExitCode::from(2);
+            }
+        }
+    };
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn scenario(args: &Args) -> Result<Scenario, String> {
+    let Some(path) = &args.scenario else { return Ok(Scenario::from_seed(args.seed.unwrap_or(0))) };
+    let text = std::fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{} is no scenario: {error}", path.display()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long to go on is a matter of real time")]
+fn soak(args: &Args, minutes: u64) -> bool {
+    let begun = Instant::now();
+    report(&Campaign::run(args.seed.unwrap_or(NEW_GROUND), args.threads, |_| begun.elapsed().as_secs() < minutes * 60))
+}
+
+fn report(campaign: &Campaign) -> bool {
+    for (seed, violation) in &campaign.failed {
+        println!("{seed}: {violation}");
     }
+    for what in Sometimes::ALL {
+        println!("{:>9}  {what}", campaign.reach.count(*what));
+    }
+    if campaign.seeds() >= MANY_SEEDS {
+        for what in campaign.reach.missing() {
+            println!("warning: never reached: {what}");
+        }
+    }
+    let (hours, requests) = (campaign.host_time / 3_600_000_000, campaign.requests);
+    let (delivered, again) = campaign.delivered;
+    println!("{hours} host-hours, {requests} requests, {delivered} changes delivered, {again} of them again");
+    println!("{} seeds, {} failed, digest {:016x}", campaign.seeds(), campaign.failed.len(), campaign.digest());
+    campaign.failed.is_empty()
+}
+
+fn replay(args: &Args, scenario: Scenario) -> bool {
+    let mutant = args.mutant.as_deref().and_then(mutants::by_name);
+    let scenario = if args.shrink { shrink(&scenario, mutant) } else { scenario };
+    println!("{}", scenario.to_json());
+    let Outcome { violation, trace, .. } = run(&scenario, mutant, args.trace);
+    let digest = trace.digest();
+    print!("{}", trace.into_text());
+    match &violation {
+        None => println!("seed {}: all promises kept, digest {digest:016x}", scenario.seed),
+        Some(violation) => println!("seed {}: {violation}, digest {digest:016x}", scenario.seed),
+    }
+    violation.is_none()
+}
+
+fn hunt_mutants(args: &Args) -> bool {
+    let mut survivors = 0;
+    println!("{:<28} {:>6}  found by", "planted bug", "seed");
+    for mutant in mutants::ALL {
+        match mutants::hunt(mutant, args.budget, args.threads) {
+            Some((seed, violation)) => println!("{:<28} {seed:>6}  {violation}", format!("{mutant:?}")),
+            None => {
+                survivors += 1;
+                println!("{:<28} {:>6}  NOT FOUND in {} seeds", format!("{mutant:?}"), "-", args.budget);
+            }
+        }
+    }
+    println!("{} planted bugs, {survivors} not found", mutants::ALL.len());
+    survivors == 0
 }

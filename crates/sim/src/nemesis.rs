@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use changefeed_core::{Batch, ErrorKind, ItemId, PartitionKey, RangeId, Write};
 
 use crate::{
-    commit, hosts,
+    commit,
     exec::WORLD,
+    hosts,
     reach::Sometimes,
     scenario::{Fault, Store, Wrong},
     world::{Window, World},
@@ -17,7 +18,8 @@ const MOST_RANGES: usize = 16;
 
 /// Sets all faults of the scenario in motion.
 pub fn begin(world: &Arc<World>) {
-    for (number, fault) in world.scenario.faults.iter().cloned().enumerate() {
+    let faults = world.scenario.faults.iter().filter(|fault| fault.at < world.scenario.chaos);
+    for (number, fault) in faults.cloned().enumerate() {
         let world = Arc::clone(world);
         let at = fault.at * 1000;
         world.clone().exec.detach("fault", async move {

@@ -11,14 +11,14 @@ pub struct Rng {
 impl Rng {
     /// The stream of `actor` under `seed`.
     pub fn new(seed: u64, actor: &str) -> Self {
-        let name = actor.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
-        });
+        let name = actor
+            .bytes()
+            .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3));
         Self { key: mix(seed ^ mix(name)), counter: 0 }
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.counter += 1;
         mix(self.key ^ mix(self.counter))
     }
@@ -26,7 +26,7 @@ impl Rng {
     /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         // The bias of the remainder is far below anything a scenario could notice.
-        self.next() % end.max(1)
+        self.number() % end.max(1)
     }
 
     /// A number from `low` to `high`, both included.
@@ -62,7 +62,7 @@ mod tests {
     fn streams_repeat_and_do_not_depend_on_each_other() {
         let draw = |actor| {
             let mut rng = Rng::new(7, actor);
-            [rng.next(), rng.next(), rng.next()]
+            [rng.number(), rng.number(), rng.number()]
         };
         assert_eq!(draw("a"), draw("a"));
         assert_ne!(draw("a"), draw("b"));

@@ -43,7 +43,8 @@ pub struct Outcome {
 pub fn run(scenario: &Scenario, mutant: Option<Mutant>, keep_trace: bool) -> Outcome {
     quiet_panics();
     plant(mutant);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("invariant: a runtime without drivers starts");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().expect("invariant: a runtime without drivers starts");
     let outcome = runtime.block_on(Box::pin(play(scenario.clone(), keep_trace)));
     drop(runtime);
     plant(None);

@@ -84,6 +84,6 @@ impl Runtime for SimRuntime {
     }
 
     fn random(&self) -> u64 {
-        self.rng.lock().next()
+        self.rng.lock().number()
     }
 }

@@ -114,7 +114,7 @@ pub enum WakePlan {
 }
 
 /// How the delegate behaves while things go wrong; in the quiet phase only its speed stays.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DelegatePlan {
     /// The shortest call.
     pub shortest: u64,
@@ -166,8 +166,9 @@ pub struct Fault {
     pub what: Wrong,
 }
 
-/// Something that goes wrong.
+/// Something that goes wrong. Times are in milliseconds; a pick is reduced to what there is to pick from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields say what they are")]
 pub enum Wrong {
     /// A host dies, and is started again.
     Crash { host: usize, down: u64 },
@@ -219,26 +220,43 @@ pub enum Trouble {
     NoDeletes,
 }
 
+impl DelegatePlan {
+    /// Whether calls fail only for what they are given.
+    fn is_healthy(&self) -> bool {
+        let failing = self.fail_per_mille + self.blame_per_mille + self.each_per_mille + self.panic_per_mille;
+        failing + self.never_per_mille + self.slow_per_mille == 0
+    }
+}
+
 impl Scenario {
     /// Whether nothing happens that could cause a duplicate: stops, starts, splits and merges only.
     pub fn is_planned_only(&self) -> bool {
         let planned = |fault: &Fault| {
             matches!(fault.what, Wrong::Stop { .. } | Wrong::Split { .. } | Wrong::Merge { .. } | Wrong::Jump { .. })
         };
-        let network = &self.network;
-        let delegate = &self.delegate;
-        let calm = network.tail_per_mille + network.lost_request_per_mille + network.lost_response_per_mille == 0
-            && network.throttled_per_mille == 0;
-        let healthy = delegate.fail_per_mille
-            + delegate.blame_per_mille
-            + delegate.each_per_mille
-            + delegate.panic_per_mille
-            + delegate.never_per_mille
-            + delegate.slow_per_mille
-            == 0;
         let edible = self.workload.poison_per_mille == 0 && self.workload.killers == 0;
         let stored = matches!(self.processor.checkpoint, CheckpointPlan::Automatic | CheckpointPlan::Manual(1));
-        calm && healthy && edible && stored && self.faults.iter().all(planned)
+        self.is_calm() && self.delegate.is_healthy() && edible && stored && self.faults.iter().all(planned)
+    }
+
+    /// Whether only items that deserve it may become dead letters: nothing else fails, and no process dies or seems
+    /// dead for another reason.
+    pub fn blames_truly(&self) -> bool {
+        let deadly = |fault: &Fault| match &fault.what {
+            Wrong::Crash { .. } | Wrong::Stall { .. } | Wrong::Twin { .. } => true,
+            Wrong::Trouble { store, kind, .. } => *store == Store::Leases && *kind != Trouble::NoDeletes,
+            _ => false,
+        };
+        self.is_calm() && self.delegate.is_healthy() && !self.faults.iter().any(deadly)
+    }
+
+    fn is_calm(&self) -> bool {
+        let network = &self.network;
+        network.tail_per_mille
+            + network.lost_request_per_mille
+            + network.lost_response_per_mille
+            + network.throttled_per_mille
+            == 0
     }
 
     /// Whether progress is stored by the delegate.

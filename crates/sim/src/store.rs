@@ -91,12 +91,12 @@ impl SimStore {
 
     fn trouble(&self, deletes: bool) -> Option<Trouble> {
         let windows = self.world.windows.lock();
-        let concerns = windows.iter().filter(|window| {
+        let mut concerns = windows.iter().filter(|window| {
             window.store == self.store
                 && window.host.is_none_or(|host| host == self.host)
                 && (deletes || window.kind != Trouble::NoDeletes)
         });
-        concerns.last().map(|window| window.kind)
+        concerns.next_back().map(|window| window.kind)
     }
 
     fn refuse(&self, kind: ErrorKind) -> Error {
@@ -301,7 +301,7 @@ impl Backend for SimStore {
 
     async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
         let begun = self.world.exec.now();
-        let token = commit::lease_token(&self.world, self.store, &batch);
+        let token = commit::renewed(self.store, &batch, &self.name);
         let written = self.send(batch).await;
         if written.is_ok()
             && let Some(token) = token

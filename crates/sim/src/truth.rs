@@ -94,6 +94,11 @@ impl Truth {
         }
     }
 
+    /// Whether there are no changes.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     /// How many changes there are.
     pub fn len(&self) -> usize {
         self.changes.len()

@@ -38,7 +38,13 @@ impl Writer {
         let plan = &world.scenario.workload;
         let items = plan.keys * plan.items_per_key;
         let alive = vec![false; items as usize];
-        Self { world: Arc::clone(world), rng: Rng::new(world.scenario.seed, "writer"), killers: plan.killers, alive, numbers: 0 }
+        Self {
+            world: Arc::clone(world),
+            rng: Rng::new(world.scenario.seed, "writer"),
+            killers: plan.killers,
+            alive,
+            numbers: 0,
+        }
     }
 
     /// Writes until the given moment, in microseconds.
@@ -83,7 +89,13 @@ impl Writer {
         let lsn = written.first().map_or(0, |written| written.lsn.get());
         let mut truth = self.world.truth.lock();
         for change in changes {
-            let mark = if change.killer { " killer" } else if change.poison { " poison" } else { "" };
+            let mark = if change.killer {
+                " killer"
+            } else if change.poison {
+                " poison"
+            } else {
+                ""
+            };
             let verb = if change.deleted { "deletes" } else { "writes" };
             self.world.log(format_args!("writer {verb} i{} of k{key} at {lsn}{mark}", change.item));
             truth.wrote(Written { lsn, epk: epk.clone(), ..change });

@@ -123,13 +123,19 @@ impl Deliveries {
                 }
                 if session.taken_at.is_some_and(|taken_at| lsn <= taken_at) {
                     let from = session.taken_at;
-                    return Err(("S8", format!("lease {token}: {lsn} was delivered, which the checkpoint {from:?} covers")));
+                    return Err((
+                        "S8",
+                        format!("lease {token}: {lsn} was delivered, which the checkpoint {from:?} covers"),
+                    ));
                 }
                 if change.handled > 0 {
                     self.duplicates += 1;
                     reached(Sometimes::Duplicate);
                     if call.planned_only || call.automatic && session.handled.contains(&at) && !session.failed {
-                        return Err(("S8", format!("lease {token}: item {item} at {lsn} is delivered again for nothing")));
+                        return Err((
+                            "S8",
+                            format!("lease {token}: item {item} at {lsn} is delivered again for nothing"),
+                        ));
                     }
                 }
             }

@@ -23,8 +23,17 @@ pub async fn quiet_phase(world: &Arc<World>, writer: &mut Writer) {
     // A killer is met again and again until it is isolated, and every death may have to expire.
     let deaths = if workload.killers > 0 { 12 * (plan.expiration + 10_000) } else { 0 };
     let bisections = if workload.poison_per_mille > 0 { 120_000 } else { 0 };
-    let limit = 3 * plan.expiration + 10 * plan.acquire + 60_000 + deaths + bisections;
-    let started = until(world, limit, || if world.hosts.lock().all_started() { Ok(()) } else { Err("some host is not up".to_owned()) });
+    let each = world.scenario.delegate.longest + 6 * world.scenario.network.slowest_micros / 1000;
+    let backlog = world.truth.lock().unhandled().count() as u64 * each;
+    let limit = 3 * plan.expiration + 10 * plan.acquire + 60_000 + deaths + bisections + backlog;
+    let started = until(world, limit, || {
+        if world.hosts.lock().all_started() {
+            return Ok(());
+        }
+        // One that was stopping when the quiet phase began goes down first.
+        (0..world.scenario.hosts.len()).for_each(|host| hosts::start(world, host, false));
+        Err("some host is not up".to_owned())
+    });
     if !report(world, "L5", "a host did not start", started.await) {
         return;
     }
@@ -39,6 +48,12 @@ pub async fn quiet_phase(world: &Arc<World>, writer: &mut Writer) {
     let limit = plan.expiration * 2 + cycles * plan.acquire * 5 / 4 + 10_000 + deaths;
     let balanced = until(world, limit, || balance(world));
     if !report(world, "L3", "the leases do not come to rest", balanced.await) {
+        return;
+    }
+    // Requests that were under way when the quiet phase began may still cost a lease.
+    let aftermath = world.scenario.chaos + 2 * plan.expiration + world.scenario.network.timeout;
+    world.exec.sleep_until(aftermath * 1000).await;
+    if !report(world, "L3", "the leases do not stay at rest", until(world, limit, || balance(world)).await) {
         return;
     }
     steady(world, writer).await;
@@ -67,7 +82,8 @@ async fn stop_all(world: &Arc<World>) {
         hosts::stop(world, host, false);
     }
     let limit = world.scenario.processor.stop_deadline * 2;
-    let down = until(world, limit, || if world.hosts.lock().all_down() { Ok(()) } else { Err("some host is up".to_owned()) });
+    let down =
+        until(world, limit, || if world.hosts.lock().all_down() { Ok(()) } else { Err("some host is up".to_owned()) });
     if !report(world, "L4", "hosts do not stop", down.await) {
         return;
     }
@@ -77,7 +93,9 @@ async fn stop_all(world: &Arc<World>) {
         return world.violated("L4", format!("lease {token} still belongs to {owner:?} after all hosts stopped"));
     }
     for lease in ledger.leases() {
-        let (Some(range), at) = (lease.document.range(), position(lease.document.continuation.as_deref())) else { continue };
+        let (Some(range), at) = (lease.document.range(), position(lease.document.continuation.as_deref())) else {
+            continue;
+        };
         if !world.scenario.is_manual() && truth.owed_after(&range, at.unwrap_or(0)) {
             let what = format!("the checkpoint {at:?} of lease {} does not say what was handled", lease.document.token);
             return world.violated("L4", what);

@@ -5,11 +5,7 @@ use std::collections::BTreeMap;
 use changefeed::lease::document::LeaseDocument;
 use changefeed_core::FeedRange;
 
-use crate::{
-    exec::ProcessId,
-    reach::Sometimes,
-    truth::Truth,
-};
+use crate::{exec::ProcessId, reach::Sometimes, truth::Truth};
 
 /// A broken promise: its number and a sentence.
 pub type Broken = (&'static str, String);
@@ -59,8 +55,8 @@ pub struct Ledger {
     leases: BTreeMap<String, Lease>,
     sessions: BTreeMap<String, ProcessId>,
     ends: BTreeMap<(ProcessId, String), (u64, End)>,
-    /// When a process began the last write of a lease that it knows to have succeeded.
-    confirmed: BTreeMap<(ProcessId, String), u64>,
+    /// When a process began the last two writes of a lease that it knows to have succeeded, the newer one first.
+    confirmed: BTreeMap<(ProcessId, String), (u64, Option<u64>)>,
     /// Whether the first leases are complete.
     pub complete: bool,
     /// Whether an operator made a hole that is not filled yet.
@@ -107,12 +103,15 @@ impl Ledger {
 
     /// A process knows that a write it began at this moment was done.
     pub fn confirm(&mut self, process: ProcessId, token: &str, begun: u64) {
-        self.confirmed.insert((process, token.to_owned()), begun);
+        let key = (process, token.to_owned());
+        let before = self.confirmed.get(&key).map(|(newer, _)| *newer);
+        self.confirmed.insert(key, (begun, before));
     }
 
-    /// When a process began its last write that it knows to have succeeded.
+    /// When a process began the last write but one that it knows to have succeeded. The last one may have been
+    /// answered after the process had decided that it was too late.
     pub fn confirmed(&self, process: ProcessId, token: &str) -> Option<u64> {
-        self.confirmed.get(&(process, token.to_owned())).copied()
+        self.confirmed.get(&(process, token.to_owned()))?.1
     }
 
     /// A lease was written or created.
@@ -167,10 +166,10 @@ impl Ledger {
     /// The narrowest lease that the new one lies in.
     fn parent_of(&self, new: &LeaseDocument) -> Option<&Lease> {
         let range = new.range()?;
-        let inside = |lease: &&Lease| {
-            !lease.document.is_gone() && lease.document.range().is_some_and(|parent| parent.contains_range(&range))
-        };
-        self.leases.values().find(inside)
+        let alive = self.leases.values().filter(|lease| !lease.document.is_gone());
+        let around = alive.filter_map(|lease| Some((lease.document.range()?, lease)));
+        let around = around.filter(|(parent, _)| parent.contains_range(&range));
+        around.reduce(|a, b| if a.0.contains_range(&b.0) { b } else { a }).map(|(_, lease)| lease)
     }
 
     fn replaced(

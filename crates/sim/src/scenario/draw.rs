@@ -159,8 +159,8 @@ impl Draw<'_> {
 fn faults(rng: &mut Rng, processor: &ProcessorPlan, hosts: usize, chaos: u64, planned: bool) -> Vec<Fault> {
     let mut draw = Draw { rng, hosts: hosts as u64, chaos, expiration: processor.expiration, faults: Vec::new() };
     draw.class(500, 6, |draw| Wrong::Stop { host: draw.host(), down: draw.length() });
-    draw.class(500, 4, |draw| Wrong::Split { pick: draw.rng.next() });
-    draw.class(300, 3, |draw| Wrong::Merge { pick: draw.rng.next() });
+    draw.class(500, 4, |draw| Wrong::Split { pick: draw.rng.number() });
+    draw.class(300, 3, |draw| Wrong::Merge { pick: draw.rng.number() });
     draw.class(300, 4, |draw| Wrong::Jump {
         host: draw.host(),
         by: i64::try_from(draw.rng.below(400_000)).unwrap_or(0) - 200_000,
@@ -178,7 +178,7 @@ fn faults(rng: &mut Rng, processor: &ProcessorPlan, hosts: usize, chaos: u64, pl
             let (store, host, kind) = (Store::Leases, None, Trouble::NoDeletes);
             Wrong::Trouble { store, host, kind, length: draw.length() * 3 }
         });
-        draw.class(150, 2, |draw| Wrong::DeleteLease { pick: draw.rng.next() });
+        draw.class(150, 2, |draw| Wrong::DeleteLease { pick: draw.rng.number() });
     }
     draw.faults.sort_by_key(|fault| fault.at);
     draw.faults
