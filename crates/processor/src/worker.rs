@@ -134,7 +134,7 @@ impl Worker {
             }
             return Some(Exit::Released(released(ended, Release::HandedOver(to))));
         }
-        if !self.keeper.fence.holds(self.shared.runtime.monotonic()) {
+        if self.keeper.is_gone() || !self.keeper.fence.holds(self.shared.runtime.monotonic()) {
             self.keeper.end(Ending::Abandon).await;
             return Some(Exit::Released(Release::Lost(Loss::Expired)));
         }

@@ -63,8 +63,12 @@ impl Server {
             }
             Err(error) => {
                 self.world.log(format_args!("{} {:?} {write:?} failed: {}", self.name, self.store, error.kind()));
-                if error.kind() == ErrorKind::PreconditionFailed {
-                    self.note_conflict(&write);
+                match error.kind() {
+                    ErrorKind::PreconditionFailed => self.note_conflict(&write),
+                    ErrorKind::AlreadyExists if !self.world.ledger.lock().complete => {
+                        self.world.reached(Sometimes::BootstrapRace);
+                    }
+                    _ => {}
                 }
             }
         }

@@ -111,7 +111,8 @@ pub fn start(world: &Arc<World>, host: usize, twin: bool) {
     world.log(format_args!("{label} starts as process {process}"));
     let rng = Rng::new(world.scenario.seed, &format!("host {label}"));
     let runtime: Arc<dyn Runtime> = Arc::new(SimRuntime::new(&world.exec, process, &clocks, rng));
-    let process = Process { world: Arc::clone(world), process, host, twin, name, label, runtime };
+    let network = Arc::new(Mutex::new(Rng::new(world.scenario.seed, &format!("network {label}"))));
+    let process = Process { world: Arc::clone(world), process, host, twin, name, label, runtime, network };
     let id = process.process;
     drop(world.exec.spawn(id, "life", Box::pin(process.live(stopped))));
 }
@@ -174,6 +175,8 @@ struct Process {
     name: Arc<str>,
     label: Arc<str>,
     runtime: Arc<dyn Runtime>,
+    /// Decides what becomes of its requests.
+    network: Arc<Mutex<Rng>>,
 }
 
 impl Process {
@@ -250,7 +253,8 @@ impl Process {
     }
 
     fn container(&self, store: Store) -> Container {
-        Container::new(Arc::new(SimStore::new(&self.world, self.process, self.host, &self.name, store)))
+        let rng = Arc::clone(&self.network);
+        Container::new(Arc::new(SimStore::new(&self.world, self.process, self.host, &self.name, store, rng)))
     }
 
     fn build(&self) -> Result<Processor> {
@@ -337,8 +341,11 @@ fn check_loss(
     let ledger = world.ledger.lock();
     if *loss == Loss::Expired {
         world.reached(Sometimes::SelfFenced);
-        let since = ledger.confirmed(process, token).map(|begun| world.exec.now() - begun);
-        let least = world.scenario.processor.expiration * 700;
+        let (now, expiration) = (world.exec.now(), world.scenario.processor.expiration * 1000);
+        // Of a write that has just been confirmed the process may have heard after it had decided.
+        let heard = ledger.confirmed_before(process, token, now.saturating_sub(expiration * 3 / 10));
+        let since = heard.map(|begun| now - begun);
+        let least = expiration * 7 / 10;
         return match since {
             Some(since) if since < least => {
                 Err(("S14", format!("lease {token} was given up {} ms after it was renewed", since / 1000)))

@@ -15,6 +15,7 @@ use changefeed_core::{
     Backend, Batch, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item, ItemKey, ItemPage,
     ListItems, PhysicalRange, ReadChanges, Result, Write, Written, async_trait,
 };
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -34,13 +35,20 @@ pub struct SimStore {
     host: usize,
     name: Arc<str>,
     store: Store,
-    stream: String,
+    rng: Arc<Mutex<Rng>>,
     inner: Arc<dyn Backend>,
 }
 
 impl SimStore {
-    /// The way of a process to a store.
-    pub fn new(world: &Arc<World>, process: ProcessId, host: usize, name: &Arc<str>, store: Store) -> Self {
+    /// The way of a process to a store; what `rng` draws becomes of its requests.
+    pub fn new(
+        world: &Arc<World>,
+        process: ProcessId,
+        host: usize,
+        name: &Arc<str>,
+        store: Store,
+        rng: Arc<Mutex<Rng>>,
+    ) -> Self {
         let stores = &world.stores;
         let container = match store {
             Store::Feed => &stores.monitored,
@@ -48,8 +56,7 @@ impl SimStore {
             Store::Letters => &stores.letters,
         };
         let inner = Arc::clone(container.backend());
-        let stream = format!("network {name} {store:?}");
-        Self { world: Arc::clone(world), process, host, name: Arc::clone(name), store, stream, inner }
+        Self { world: Arc::clone(world), process, host, name: Arc::clone(name), store, rng, inner }
     }
 
     /// Decides what becomes of a request.
@@ -58,35 +65,34 @@ impl SimStore {
         let network = &self.world.scenario.network;
         let chaos = *self.world.chaos.lock();
         let trouble = self.trouble(deletes);
-        self.world.draw(&self.stream, |rng| {
-            let way = |rng: &mut Rng| rng.between(network.fastest_micros, network.slowest_micros);
-            let mut journey = Journey { there: way(rng), back: way(rng), fate: Fate::Answered };
-            if chaos && rng.chance(network.tail_per_mille) {
-                let late = rng.below(network.tail * 1000);
-                if rng.chance(500) { journey.there += late } else { journey.back += late }
-            }
-            let lost_request = rng.chance(network.lost_request_per_mille);
-            let lost_response = rng.chance(network.lost_response_per_mille);
-            let throttled = rng.chance(network.throttled_per_mille);
-            if chaos && throttled {
-                journey.fate = Fate::Refused(ErrorKind::Throttled);
-            } else if chaos && lost_request {
-                journey.fate = Fate::RequestLost;
-            } else if chaos && lost_response {
-                journey.fate = Fate::ResponseLost;
-            }
-            match trouble {
-                None => {}
-                Some(Trouble::Unavailable) => journey.fate = Fate::Refused(ErrorKind::Unavailable),
-                Some(Trouble::Throttled) => journey.fate = Fate::Refused(ErrorKind::Throttled),
-                Some(Trouble::NoDeletes) => journey.fate = Fate::Refused(ErrorKind::Forbidden),
-                Some(Trouble::NoAnswers) => journey.fate = Fate::ResponseLost,
-                Some(Trouble::NoRequests) => journey.fate = Fate::RequestLost,
-                Some(Trouble::Slow(millis)) => journey.there += rng.below(millis * 1000),
-                Some(Trouble::Hang) => journey.fate = if rng.chance(500) { Fate::Hung } else { Fate::DoneAndHung },
-            }
-            journey
-        })
+        let rng = &mut *self.rng.lock();
+        let way = |rng: &mut Rng| rng.between(network.fastest_micros, network.slowest_micros);
+        let mut journey = Journey { there: way(rng), back: way(rng), fate: Fate::Answered };
+        if chaos && rng.chance(network.tail_per_mille) {
+            let late = rng.below(network.tail * 1000);
+            if rng.chance(500) { journey.there += late } else { journey.back += late }
+        }
+        let lost_request = rng.chance(network.lost_request_per_mille);
+        let lost_response = rng.chance(network.lost_response_per_mille);
+        let throttled = rng.chance(network.throttled_per_mille);
+        if chaos && throttled {
+            journey.fate = Fate::Refused(ErrorKind::Throttled);
+        } else if chaos && lost_request {
+            journey.fate = Fate::RequestLost;
+        } else if chaos && lost_response {
+            journey.fate = Fate::ResponseLost;
+        }
+        match trouble {
+            None => {}
+            Some(Trouble::Unavailable) => journey.fate = Fate::Refused(ErrorKind::Unavailable),
+            Some(Trouble::Throttled) => journey.fate = Fate::Refused(ErrorKind::Throttled),
+            Some(Trouble::NoDeletes) => journey.fate = Fate::Refused(ErrorKind::Forbidden),
+            Some(Trouble::NoAnswers) => journey.fate = Fate::ResponseLost,
+            Some(Trouble::NoRequests) => journey.fate = Fate::RequestLost,
+            Some(Trouble::Slow(millis)) => journey.there += rng.below(millis * 1000),
+            Some(Trouble::Hang) => journey.fate = if rng.chance(500) { Fate::Hung } else { Fate::DoneAndHung },
+        }
+        journey
     }
 
     fn trouble(&self, deletes: bool) -> Option<Trouble> {

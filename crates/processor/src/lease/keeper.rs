@@ -141,6 +141,11 @@ impl KeeperHandle {
         answer.await.unwrap_or_else(|_| Ended::Lost(self.loss()))
     }
 
+    /// Whether nobody keeps the lease any more.
+    pub fn is_gone(&self) -> bool {
+        self.orders.is_closed()
+    }
+
     fn loss(&self) -> Loss {
         self.fence.status().lost.unwrap_or(Loss::Expired)
     }

@@ -15,6 +15,8 @@ struct Session {
     busy: bool,
     /// The checkpoint that the lease was taken with.
     taken_at: Option<u64>,
+    /// The first position of the last call, and how many changes it had.
+    last: Option<(u64, usize)>,
     /// Whether a call has failed or was given up since something was delivered.
     failed: bool,
     /// Changes handled in this session.
@@ -106,6 +108,11 @@ impl Deliveries {
             return Err(("S9", format!("lease {token}: a call begins on process {} {problem}", call.process)));
         }
         session.busy = true;
+        let first = call.changes.first().map_or(0, |(lsn, _)| *lsn);
+        let before = session.last.replace((first, call.changes.len()));
+        if session.failed && before.is_some_and(|(lsn, count)| lsn == first && count > call.changes.len()) {
+            reached(Sometimes::Bisected);
+        }
         check_owner(call, ledger, reached)?;
         let mut numbers = Vec::with_capacity(call.changes.len());
         let mut last = 0;

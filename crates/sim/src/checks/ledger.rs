@@ -1,11 +1,14 @@
 //! Checks at every write to a lease: S2 to S5, S10, S14, and what a takeover was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use changefeed::lease::document::LeaseDocument;
 use changefeed_core::FeedRange;
 
 use crate::{exec::ProcessId, reach::Sometimes, truth::Truth};
+
+/// How many confirmed writes of a lease are remembered.
+const CONFIRMED: usize = 64;
 
 /// A broken promise: its number and a sentence.
 pub type Broken = (&'static str, String);
@@ -55,8 +58,8 @@ pub struct Ledger {
     leases: BTreeMap<String, Lease>,
     sessions: BTreeMap<String, ProcessId>,
     ends: BTreeMap<(ProcessId, String), (u64, End)>,
-    /// When a process began the last two writes of a lease that it knows to have succeeded, the newer one first.
-    confirmed: BTreeMap<(ProcessId, String), (u64, Option<u64>)>,
+    /// When a process began its last writes of a lease that it knows to have succeeded.
+    confirmed: BTreeMap<(ProcessId, String), VecDeque<u64>>,
     /// Whether the first leases are complete.
     pub complete: bool,
     /// Whether an operator made a hole that is not filled yet.
@@ -103,15 +106,17 @@ impl Ledger {
 
     /// A process knows that a write it began at this moment was done.
     pub fn confirm(&mut self, process: ProcessId, token: &str, begun: u64) {
-        let key = (process, token.to_owned());
-        let before = self.confirmed.get(&key).map(|(newer, _)| *newer);
-        self.confirmed.insert(key, (begun, before));
+        let begins = self.confirmed.entry((process, token.to_owned())).or_default();
+        if begins.len() == CONFIRMED {
+            begins.pop_front();
+        }
+        begins.push_back(begun);
     }
 
-    /// When a process began the last write but one that it knows to have succeeded. The last one may have been
-    /// answered after the process had decided that it was too late.
-    pub fn confirmed(&self, process: ProcessId, token: &str) -> Option<u64> {
-        self.confirmed.get(&(process, token.to_owned()))?.1
+    /// When a process began the last write before a moment that it knows to have succeeded.
+    pub fn confirmed_before(&self, process: ProcessId, token: &str, moment: u64) -> Option<u64> {
+        let begins = self.confirmed.get(&(process, token.to_owned()))?;
+        begins.iter().rev().copied().find(|begun| *begun <= moment)
     }
 
     /// A lease was written or created.

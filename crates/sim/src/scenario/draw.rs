@@ -103,8 +103,8 @@ fn workload(rng: &mut Rng, processor: &ProcessorPlan, chaos: u64, planned: bool)
         keys: u32::try_from(rng.between(1, 24)).unwrap_or(1),
         items_per_key: u32::try_from(rng.between(1, 3)).unwrap_or(1),
         pause: (chaos / writes).max(20),
-        burst_per_mille: rng.pick(&[0, 5, 20]),
-        before: rng.pick(&[0, 5, 60]),
+        burst_per_mille: rng.pick(&[0, 5, 20, 60]),
+        before: rng.pick(&[0, 5, 60, 150]),
         delete_per_mille: rng.pick(&[0, 0, 100]),
         batch_per_mille: rng.pick(&[0, 0, 100]),
         poison_per_mille: if letters && rng.chance(600) { rng.between(1, 60) } else { 0 },
@@ -141,6 +141,29 @@ impl Draw<'_> {
         self.rng.between(100, up_to)
     }
 
+    /// A split or merge, and at almost the same moment something else.
+    fn around_a_split(&mut self, planned: bool) {
+        if !self.rng.chance(300) {
+            return;
+        }
+        for _ in 0..self.rng.between(1, 3) {
+            let at = self.rng.below(self.chaos);
+            let pick = self.rng.number();
+            let what = if self.rng.chance(700) { Wrong::Split { pick } } else { Wrong::Merge { pick } };
+            self.faults.push(Fault { at, what });
+            let (host, down) = (self.host(), self.expiration + self.length());
+            let what = match self.rng.below(if planned { 2 } else { 5 }) {
+                0 => Wrong::Stop { host, down },
+                1 => Wrong::Split { pick: self.rng.number() },
+                2 => Wrong::Crash { host, down },
+                3 => Wrong::Stall { host, length: down },
+                _ => self.trouble(Store::Leases),
+            };
+            let soon = at + self.rng.below(self.expiration / 8);
+            self.faults.push(Fault { at: soon, what });
+        }
+    }
+
     fn trouble(&mut self, store: Store) -> Wrong {
         let host = self.rng.chance(500).then(|| self.host());
         let slow = self.rng.between(self.expiration / 20, self.expiration);
@@ -165,6 +188,7 @@ fn faults(rng: &mut Rng, processor: &ProcessorPlan, hosts: usize, chaos: u64, pl
         host: draw.host(),
         by: i64::try_from(draw.rng.below(400_000)).unwrap_or(0) - 200_000,
     });
+    draw.around_a_split(planned);
     if !planned {
         draw.class(500, 6, |draw| Wrong::Crash { host: draw.host(), down: draw.length() });
         draw.class(400, 5, |draw| Wrong::Stall { host: draw.host(), length: draw.length() });
