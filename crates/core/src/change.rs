@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use crate::{Continuation, FeedRange, ItemId, Lsn, RangeId, Result, Timestamp, item::parse_body};
+use crate::{Continuation, FeedRange, ItemId, Lsn, RangeId, ResourceId, Result, Timestamp, item::parse_body};
 
 /// What the feed shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,6 +129,8 @@ pub enum Operation {
 pub struct Change {
     /// The item.
     pub id: ItemId,
+    /// Its resource id; none where the change did not come from a feed.
+    pub rid: Option<ResourceId>,
     /// The position of the change. Changes of one batch share it.
     pub lsn: Lsn,
     /// When it was written.

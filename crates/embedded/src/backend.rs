@@ -258,6 +258,7 @@ impl Chosen {
         let mut older = reader::read_bodies(&self.files, &older)?.into_iter();
         let changes = self.picked.into_iter().map(|picked| Change {
             id: picked.key.id.clone(),
+            rid: ResourceId::document(rid.database_number(), container, picked.ordinal).ok(),
             lsn: Lsn::new(picked.place.lsn),
             timestamp: Timestamp::from_millis(picked.timestamp),
             operation: picked.operation,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use changefeed_core::{FeedRange, Mode, Operation};
 
 use super::{
-    Fate, Key, Location,
+    Entry, Fate, Key, Location,
     container::{ContainerIndex, History, RangeIndex},
 };
 use crate::format::record::{Place, RecordKind};
@@ -32,6 +32,8 @@ pub(crate) struct Wanted<'a> {
 pub(crate) struct Picked {
     pub(crate) key: Arc<Key>,
     pub(crate) place: Place,
+    /// The document number of the item.
+    pub(crate) ordinal: u64,
     pub(crate) timestamp: u64,
     pub(crate) operation: Operation,
     pub(crate) current: Option<Location>,
@@ -80,12 +82,13 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
         });
         bytes += u64::from(entry.location.bytes);
         let key = Arc::clone(&entry.key);
-        picked.push(Picked { key, place: entry.place, timestamp: entry.timestamp, operation, current, previous });
+        let Entry { place, ordinal, timestamp, .. } = *entry;
+        picked.push(Picked { key, place, ordinal, timestamp, operation, current, previous });
     }
     Selection::Page(picked, container.newest)
 }
 
-fn shown_as(container: &ContainerIndex, entry: &super::Entry, wanted: &Wanted<'_>) -> Option<Operation> {
+fn shown_as(container: &ContainerIndex, entry: &Entry, wanted: &Wanted<'_>) -> Option<Operation> {
     match (wanted.mode, entry.fate, entry.kind) {
         (Mode::LatestVersion, Fate::Newest, RecordKind::Put) => {
             (!container.is_expired(entry, wanted.now)).then_some(Operation::Write)

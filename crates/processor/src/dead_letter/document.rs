@@ -117,6 +117,7 @@ impl DeadLetterDocument {
         let broken = self.raw.as_ref().map(|text| Bytes::copy_from_slice(text.as_bytes()));
         Ok(Change {
             id: ItemId::new(self.item_id.as_str())?,
+            rid: None,
             lsn: Lsn::new(self.lsn),
             timestamp: Timestamp::from_millis(self.changed_at),
             operation,

@@ -149,6 +149,8 @@ impl Reader {
         if let Some(current) = &change.current {
             let body = object(current);
             assert_eq!(body.get("_lsn"), Some(&change.lsn.get().into()), "feed bodies tell their LSN: {change:?}");
+            let rid = change.rid.map(|rid| rid.to_string().into());
+            assert_eq!(body.get("_rid").cloned(), rid, "a change tells the resource id of its item: {change:?}");
             assert_eq!(body.get("id"), Some(&change.id.as_str().into()), "{change:?}");
             assert_eq!(body.get("_ts"), Some(&change.timestamp.as_secs().into()), "{change:?}");
             assert!(body.contains_key("_etag") && body.contains_key("_rid"), "feed bodies are whole: {change:?}");

@@ -148,6 +148,7 @@ impl State {
         live.retain(|(_, stored)| stored.order.0 > Lsn::ZERO);
         let change = |item: &changefeed_core::Item| Change {
             id: item.id.clone(),
+            rid: Some(item.rid),
             lsn: item.lsn,
             timestamp: item.timestamp,
             operation: Operation::Write,

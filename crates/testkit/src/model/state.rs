@@ -124,6 +124,7 @@ impl State {
     ) {
         let change = Change {
             id: id.clone(),
+            rid: current.or(previous).map(|item| item.rid),
             lsn,
             timestamp,
             operation,
