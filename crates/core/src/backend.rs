@@ -167,15 +167,17 @@ pub struct ListItems {
     pub id_prefix: String,
     /// Only keys in this feed range, which may span several physical ranges.
     pub range: FeedRange,
-    /// Where to go on: `next` of the page before.
+    /// Where to go on: `next` of the page before, or the cursor of any item.
     pub after: Option<String>,
     /// How many at most.
     pub max_items: usize,
+    /// Whether [`ItemPage::cursors`] are wanted.
+    pub cursors: bool,
 }
 
 impl Default for ListItems {
     fn default() -> Self {
-        Self { id_prefix: String::new(), range: FeedRange::full(), after: None, max_items: 1000 }
+        Self { id_prefix: String::new(), range: FeedRange::full(), after: None, max_items: 1000, cursors: false }
     }
 }
 
@@ -184,6 +186,8 @@ impl Default for ListItems {
 pub struct ItemPage {
     /// The items, in an order that stays the same from page to page.
     pub items: Vec<Item>,
+    /// For each item where to go on after it, if that was asked. It stays good when the item is gone.
+    pub cursors: Vec<String>,
     /// Where to go on; none if this was the last page.
     pub next: Option<String>,
 }

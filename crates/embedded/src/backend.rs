@@ -361,8 +361,9 @@ impl Backend for EmbeddedContainer {
         let wanted: Vec<Wanted> = entries.iter().map(|entry| self.wanted(entry)).collect();
         let bodies = reader::read_bodies(&files, &wanted)?;
         let next = entries.last().filter(|_| more).map(|entry| Cursor::print(&entry.key));
+        let cursors = entries.iter().filter(|_| request.cursors).map(|entry| Cursor::print(&entry.key)).collect();
         let items = entries.iter().zip(&bodies).map(|(entry, body)| self.item(entry, body));
-        Ok(ItemPage { items: items.collect::<Result<_>>()?, next })
+        Ok(ItemPage { items: items.collect::<Result<_>>()?, cursors, next })
     }
 }
 

@@ -81,6 +81,7 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         Bug::MissesNewsBeforeTheWait => &["changed_returns_at_once_when_there_is_news_already"],
         Bug::KeepsTheRidOfDeletedContainers => &["a_handle_to_a_deleted_container_answers_not_found_for_ever"],
         Bug::SharesLsnsBetweenContainers => &["two_containers_count_lsns_of_their_own"],
+        Bug::CursorsAreThoseOfThePage => &["a_listing_goes_on_after_any_item_also_when_it_is_gone"],
         Bug::ListingDropsTheItemAtThePageEdge => &["a_full_listing_returns_every_item_exactly_once"],
         Bug::MergesBodies => &["a_replace_puts_a_whole_new_body"],
         Bug::NewResourceIdAtEveryWrite => &["a_resource_id_is_stable_from_creation_to_deletion"],

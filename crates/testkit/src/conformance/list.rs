@@ -79,6 +79,7 @@ macro_rules! __conformance_cases {
                 a_listing_by_prefix_returns_only_ids_that_begin_with_it:;
                 a_listing_of_a_range_may_span_physical_ranges: ManyRanges;
                 a_listing_returns_what_stays_while_other_items_come_and_go:;
+                a_listing_goes_on_after_any_item_also_when_it_is_gone:;
                 an_empty_container_lists_nothing:;
             }
             feed_order {

@@ -131,6 +131,32 @@ pub(super) async fn a_listing_returns_what_stays_while_other_items_come_and_go(f
     assert_eq!(stayed, keys.len(), "every item that was there all the time is listed exactly once");
 }
 
+pub(super) async fn a_listing_goes_on_after_any_item_also_when_it_is_gone(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    for key in &many_keys(6) {
+        stage.put(key, "x", 1).await;
+        stage.put(key, "y", 1).await;
+    }
+    let whole = stage.list(ListItems::default()).await;
+    let page = stage.backend().list_items(ListItems { cursors: true, ..ListItems::default() }).await.expect("a listing");
+    assert_eq!(page.cursors.len(), whole.len(), "one cursor for each item");
+    for (index, cursor) in page.cursors.iter().enumerate() {
+        let rest = ListItems { after: Some(cursor.clone()), max_items: 2, ..ListItems::default() };
+        assert_eq!(stage.list(rest).await, whole[index + 1..], "after item {index}");
+    }
+    for key in &many_keys(6) {
+        stage.remove(key, "x").await;
+    }
+    let left = stage.list(ListItems::default()).await;
+    for (index, cursor) in page.cursors.iter().enumerate() {
+        let rest = stage.list(ListItems { after: Some(cursor.clone()), ..ListItems::default() }).await;
+        let expected: Vec<_> = whole[index + 1..].iter().filter(|item| left.contains(item)).cloned().collect();
+        assert_eq!(rest, expected, "after item {index}, which may be gone");
+    }
+    let plain = stage.backend().list_items(ListItems::default()).await.expect("a listing");
+    assert!(plain.cursors.is_empty(), "cursors come only when asked for");
+}
+
 pub(super) async fn an_empty_container_lists_nothing(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
     assert_eq!(stage.list(ListItems::default()).await, []);

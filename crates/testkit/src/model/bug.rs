@@ -103,6 +103,8 @@ pub enum Bug {
     SharesLsnsBetweenContainers,
     /// The last item of a full page of a listing is not shown.
     ListingDropsTheItemAtThePageEdge,
+    /// Every item of a listing has the cursor of the last one.
+    CursorsAreThoseOfThePage,
     /// A replace keeps members of the old body.
     MergesBodies,
     /// Every version of an item has a resource id of its own.
@@ -129,7 +131,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 61] = [
+    pub const ALL: [Self; 62] = [
         Self::CutsTransactions,
         Self::SkipsAChangeAtThePageEdge,
         Self::RepeatsAChangeAtThePageEdge,
@@ -180,6 +182,7 @@ impl Bug {
         Self::KeepsTheRidOfDeletedContainers,
         Self::SharesLsnsBetweenContainers,
         Self::ListingDropsTheItemAtThePageEdge,
+        Self::CursorsAreThoseOfThePage,
         Self::MergesBodies,
         Self::NewResourceIdAtEveryWrite,
         Self::TakesAllUnderscoreMembersForItsOwn,

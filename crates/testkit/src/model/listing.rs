@@ -35,11 +35,18 @@ impl State {
         });
         let mut page: Vec<_> = found.by_ref().take(request.max_items).collect();
         let more = found.next().is_some();
-        let next = page.last().filter(|_| more).map(|((epk, id), _)| format!("{epk}/{id}"));
+        let cursor = |(epk, id): &Place| format!("{epk}/{id}");
+        let next = page.last().filter(|_| more).map(|(place, _)| cursor(place));
         if more && page.len() > 1 && self.has(Bug::ListingDropsTheItemAtThePageEdge) {
             page.pop();
         }
-        Ok(ItemPage { items: page.into_iter().map(|(_, stored)| stored.item.clone()).collect(), next })
+        let mut cursors: Vec<String> = page.iter().filter(|_| request.cursors).map(|(place, _)| cursor(place)).collect();
+        if self.has(Bug::CursorsAreThoseOfThePage)
+            && let Some(last) = cursors.last().cloned()
+        {
+            cursors.fill(last);
+        }
+        Ok(ItemPage { items: page.into_iter().map(|(_, stored)| stored.item.clone()).collect(), cursors, next })
     }
 }
 
