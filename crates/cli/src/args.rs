@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args as Arguments, Parser, Subcommand};
 
@@ -25,6 +25,13 @@ impl Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(DemoArgs),
+    Serve(ServeArgs),
+    Ranges(RangesArgs),
+    Split(SplitArgs),
+    Merge(MergeArgs),
+    Throttle(ThrottleArgs),
+    Fault(FaultArgs),
+    Verify(VerifyArgs),
 }
 
 const DEMO_LEDGER: &str = "\
@@ -61,4 +68,186 @@ pub(crate) struct DemoArgs {
     /// Keeps the store in this folder, which must be new or empty [default: a temporary folder, removed at the end]
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+}
+
+/// Serves a store to any Cosmos DB SDK: a local Cosmos DB whose change feed is right
+///
+/// Prints one line of JSON when it is ready: {"event":"ready","endpoint":...}. Ends in good order on SIGTERM and
+/// SIGINT; reads keys and certificate again on SIGHUP. Clients sign with the emulator's public key unless --key-file
+/// is given.
+#[derive(Debug, Arguments)]
+pub(crate) struct ServeArgs {
+    /// Folder of the store, made if it is missing; `memory` keeps nothing
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store: PathBuf,
+
+    /// Address and port; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    pub(crate) listen: SocketAddr,
+
+    /// Speaks TLS: `self-signed`, or two files in PEM form, certificate and key, with a comma between them
+    #[arg(long, value_name = "self-signed|CERT,KEY")]
+    pub(crate) tls: Option<String>,
+
+    /// File with the account's keys in base64, one on each line; `read-only` before one that must not write
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// How many ranges a new container begins with
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) ranges: usize,
+
+    /// How long the feed of all versions and deletes looks back in containers that do not say; 0: not at all
+    #[arg(long, value_name = "MINUTES", default_value_t = 10)]
+    pub(crate) retention: u32,
+
+    /// Allows `changefeed fault`, for tests of clients
+    #[arg(long)]
+    pub(crate) allow_faults: bool,
+
+    /// Allows plain HTTP on other addresses than loopback, behind something that speaks TLS
+    #[arg(long)]
+    pub(crate) allow_plain: bool,
+
+    /// What goes to stderr
+    #[arg(long, value_name = "LEVEL", default_value = "warn", value_parser = ["off", "error", "warn", "info", "debug", "trace"])]
+    pub(crate) log: String,
+}
+
+/// Which store, and how to get in.
+#[derive(Debug, Arguments)]
+pub(crate) struct StoreArgs {
+    /// Folder of a store that nobody serves, or the http(s):// endpoint of a server
+    #[arg(long, value_name = "DIR|URL")]
+    pub(crate) store: String,
+
+    /// File with the account's key [default: the variable CHANGEFEED_KEY, or the emulator's key on loopback]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Certificate in PEM form that vouches for an https:// server [default: any, if the server is on loopback]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// Lists the ranges of a container
+#[derive(Debug, Arguments)]
+pub(crate) struct RangesArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The container, as database/container
+    #[arg(long, value_name = "DB/NAME")]
+    pub(crate) container: String,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Splits a range in two; readers and writers go on
+#[derive(Debug, Arguments)]
+pub(crate) struct SplitArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The container, as database/container
+    #[arg(long, value_name = "DB/NAME")]
+    pub(crate) container: String,
+
+    /// The range, as `changefeed ranges` shows it
+    #[arg(long, value_name = "ID")]
+    pub(crate) range: String,
+
+    /// Where to cut, an effective partition key in hexadecimal [default: the middle]
+    #[arg(long, value_name = "EPK")]
+    pub(crate) at: Option<String>,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Makes one range of two neighbours; readers and writers go on
+#[derive(Debug, Arguments)]
+pub(crate) struct MergeArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The container, as database/container
+    #[arg(long, value_name = "DB/NAME")]
+    pub(crate) container: String,
+
+    /// The two ranges, as `changefeed ranges` shows them
+    #[arg(long, value_name = "ID,ID", value_delimiter = ',', num_args = 2)]
+    pub(crate) ranges: Vec<String>,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Lets a server answer requests for items with 429 for a while
+#[derive(Debug, Arguments)]
+pub(crate) struct ThrottleArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// Only this container, as database/container [default: all]
+    #[arg(long, value_name = "DB/NAME")]
+    pub(crate) container: Option<String>,
+
+    /// For how long; 0 ends it
+    #[arg(long, value_name = "N")]
+    pub(crate) seconds: f64,
+
+    /// What clients are told to wait, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub(crate) retry_after_ms: u64,
+}
+
+/// Lets a server give a wrong answer, for tests of clients; it must have been started with --allow-faults
+#[derive(Debug, Arguments)]
+pub(crate) struct FaultArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The status to answer with, 400 to 599
+    #[arg(long, value_name = "N", required_unless_present = "clear")]
+    pub(crate) status: Option<u16>,
+
+    /// The substatus to answer with
+    #[arg(long, value_name = "N")]
+    pub(crate) substatus: Option<u32>,
+
+    /// How many requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) count: u32,
+
+    /// Only requests of this method
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) method: Option<String>,
+
+    /// Only requests whose path contains this
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) path_contains: Option<String>,
+
+    /// Carries the request out before it gives the wrong answer
+    #[arg(long)]
+    pub(crate) after: bool,
+
+    /// Ends all faults and throttling instead
+    #[arg(long, conflicts_with = "status")]
+    pub(crate) clear: bool,
+}
+
+/// Reads everything in a store and compares items with the feed
+#[derive(Debug, Arguments)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

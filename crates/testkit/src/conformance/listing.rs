@@ -138,7 +138,8 @@ pub(super) async fn a_listing_goes_on_after_any_item_also_when_it_is_gone(fixtur
         stage.put(key, "y", 1).await;
     }
     let whole = stage.list(ListItems::default()).await;
-    let page = stage.backend().list_items(ListItems { cursors: true, ..ListItems::default() }).await.expect("a listing");
+    let page =
+        stage.backend().list_items(ListItems { cursors: true, ..ListItems::default() }).await.expect("a listing");
     assert_eq!(page.cursors.len(), whole.len(), "one cursor for each item");
     for (index, cursor) in page.cursors.iter().enumerate() {
         let rest = ListItems { after: Some(cursor.clone()), max_items: 2, ..ListItems::default() };

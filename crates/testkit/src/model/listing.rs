@@ -40,7 +40,8 @@ impl State {
         if more && page.len() > 1 && self.has(Bug::ListingDropsTheItemAtThePageEdge) {
             page.pop();
         }
-        let mut cursors: Vec<String> = page.iter().filter(|_| request.cursors).map(|(place, _)| cursor(place)).collect();
+        let mut cursors: Vec<String> =
+            page.iter().filter(|_| request.cursors).map(|(place, _)| cursor(place)).collect();
         if self.has(Bug::CursorsAreThoseOfThePage)
             && let Some(last) = cursors.last().cloned()
         {

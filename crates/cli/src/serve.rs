@@ -1,0 +1,101 @@
+//! `changefeed serve`: a store on a socket.
+
+use std::{fs, path::Path, time::Duration};
+
+use changefeed_embedded::Engine;
+use changefeed_server::{Server, Tls, auth::Keys, self_signed};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::{
+    args::ServeArgs,
+    exit::{Exit, Result, print},
+};
+
+/// What `--store` says for a store that is gone with its server.
+const MEMORY: &str = "memory";
+
+/// Serves until told to stop.
+pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
+    let level: LevelFilter = args.log.parse()?;
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    tokio.block_on(serve(args))
+}
+
+async fn serve(args: &ServeArgs) -> Result<Exit> {
+    // Signals count from the first moment, also those that come while the store is opened.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let (tls, certificate) = tls(args.tls.as_deref())?;
+    let keys = args.key_file.as_deref().map(keys).transpose()?;
+    let engine = if args.store == Path::new(MEMORY) { Engine::in_memory()? } else { Engine::open(&args.store)? };
+    let mut builder = Server::builder(engine.catalog())
+        .listen(args.listen)
+        .ranges(args.ranges)
+        .retention((args.retention > 0).then(|| Duration::from_secs(u64::from(args.retention) * 60)))
+        .allow_faults(args.allow_faults)
+        .plain_beyond_loopback(args.allow_plain);
+    if let Some(tls) = tls {
+        builder = builder.tls(tls);
+    }
+    if let Some(keys) = keys {
+        builder = builder.keys(keys);
+    }
+    let mut server = builder.start().await?;
+    let mut ready = json!({
+        "event": "ready", "endpoint": server.endpoint(), "pid": std::process::id(),
+        "store": args.store.display().to_string(),
+    });
+    if let (Some(certificate), Some(ready)) = (certificate, ready.as_object_mut()) {
+        ready.insert("certificate".to_owned(), certificate.into());
+    }
+    print(&format!("{ready}\n"))?;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            _ = hang_up.recv() => reload(args, &server),
+            () = server.failed() => return Err("the server can no longer accept connections".into()),
+        }
+    }
+    server.stop().await;
+    engine.close().await?;
+    Ok(Exit::Good)
+}
+
+/// Reads keys and certificate again. What is not good is said, and the old ones stay.
+fn reload(args: &ServeArgs, server: &Server) {
+    if let Err(error) = server.reload_certificate() {
+        tracing::error!(%error, "the certificate stays as it is");
+    }
+    let Some(file) = &args.key_file else { return };
+    let changed = keys(file).and_then(|keys| Ok(server.set_keys(keys)?));
+    if let Err(error) = changed {
+        tracing::error!(%error, "the keys stay as they are");
+    }
+}
+
+/// The keys in a file.
+pub(crate) fn keys(file: &Path) -> Result<Keys> {
+    let text = fs::read_to_string(file).map_err(|error| format!("read the key file {}: {error}", file.display()))?;
+    Ok(Keys::parse(&text).map_err(|problem| format!("{}: {problem}", file.display()))?)
+}
+
+/// What `--tls` says, and the certificate that clients have to trust.
+fn tls(argument: Option<&str>) -> Result<(Option<Tls>, Option<String>)> {
+    match argument {
+        None => Ok((None, None)),
+        Some("self-signed") => {
+            let made = self_signed()?;
+            let certificate = made.certificate.clone();
+            Ok((Some(Tls::Given(made)), Some(certificate)))
+        }
+        Some(files) => match files.split_once(',') {
+            Some((certificate, key)) => Ok((Some(Tls::Files(certificate.into(), key.into())), None)),
+            None => Err(format!("--tls {files}: pass self-signed, or CERT,KEY with a comma between two files").into()),
+        },
+    }
+}

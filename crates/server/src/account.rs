@@ -1,0 +1,252 @@
+//! The account, its databases, containers, partition key ranges and offers.
+
+use std::time::Duration;
+
+use changefeed_core::{ContainerInfo, ContainerSpec, DatabaseInfo, PhysicalRange, RangeId, ResourceId, TimeToLive};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    open::Open,
+    problem::{Answer, Problem},
+};
+
+/// Where the throughput of a container is kept among its unknown members; never shown there.
+const THROUGHPUT: &str = "_changefeed_throughput";
+
+/// Marks a retention that the client did not ask for; never shown.
+const DEFAULT_RETENTION: &str = "_changefeed_default_retention";
+
+/// What a container has if nobody said otherwise.
+const DEFAULT_THROUGHPUT: u64 = 400;
+
+/// Members of a container's JSON that the server makes itself.
+const OWN_MEMBERS: [&str; 15] = [
+    "id",
+    "partitionKey",
+    "defaultTtl",
+    "changeFeedPolicy",
+    "_rid",
+    "_ts",
+    "_self",
+    "_etag",
+    "_docs",
+    "_sprocs",
+    "_triggers",
+    "_udfs",
+    "_conflicts",
+    THROUGHPUT,
+    DEFAULT_RETENTION,
+];
+
+/// Query features, as a JSON text inside JSON. What is limited there is limited for clients that plan queries themselves.
+const QUERY_ENGINE: &str = r#"{"maxSqlQueryInputLength":524288,"maxJoinsPerSqlQuery":10,"maxLogicalAndPerSqlQuery":2000,"maxLogicalOrPerSqlQuery":2000,"maxUdfRefPerSqlQuery":0,"maxInExpressionItemsCount":16000,"queryMaxInMemorySortDocumentCount":500,"maxQueryRequestTimeoutFraction":0.9,"sqlAllowNonFiniteNumbers":false,"sqlAllowAggregateFunctions":true,"sqlAllowSubQuery":true,"sqlAllowScalarSubQuery":true,"allowNewKeywords":true,"sqlAllowLike":true,"sqlAllowGroupByClause":true,"maxSpatialQueryCells":12,"spatialMaxGeometryPointCount":256,"sqlDisableOptimizationFlags":0,"sqlAllowTop":true,"enableSpatialIndexing":false}"#;
+
+/// The account document; clients send all later requests to the endpoint it names.
+pub(crate) fn account(id: &str, endpoint: &str) -> Value {
+    let location = json!([{ "name": "local", "databaseAccountEndpoint": format!("{endpoint}/") }]);
+    json!({
+        "_self": "", "id": id, "_rid": format!("{id}.sql.cosmos.azure.com"),
+        "media": "//media/", "addresses": "//addresses/", "_dbs": "//dbs/",
+        "writableLocations": location, "readableLocations": location,
+        "enableMultipleWriteLocations": false, "continuousBackupEnabled": false,
+        "enableNRegionSynchronousCommit": false, "enablePerPartitionFailoverBehavior": false,
+        "userReplicationPolicy": { "asyncReplication": false, "minReplicaSetSize": 1, "maxReplicasetSize": 4 },
+        "userConsistencyPolicy": { "defaultConsistencyLevel": "Session" },
+        "systemReplicationPolicy": { "minReplicaSetSize": 1, "maxReplicasetSize": 4 },
+        "readPolicy": { "primaryReadCoefficient": 1, "secondaryReadCoefficient": 1 },
+        "queryEngineConfiguration": QUERY_ENGINE,
+    })
+}
+
+pub(crate) fn database_etag(info: &DatabaseInfo) -> String {
+    format!("\"{:x}-{:x}\"", info.rid.database_number(), info.timestamp.as_millis())
+}
+
+pub(crate) fn database(info: &DatabaseInfo) -> Value {
+    json!({
+        "id": info.name, "_rid": info.rid.to_string(), "_self": format!("dbs/{}/", info.rid),
+        "_etag": database_etag(info), "_colls": "colls/", "_users": "users/", "_ts": info.timestamp.as_secs(),
+    })
+}
+
+pub(crate) fn container_etag(info: &ContainerInfo) -> String {
+    format!("\"{:x}-{:x}\"", info.rid.container_number().unwrap_or(0), info.timestamp.as_millis())
+}
+
+pub(crate) fn container(info: &ContainerInfo) -> Value {
+    let ContainerInfo { rid, timestamp, spec } = info;
+    let mut members = Map::new();
+    members.insert("id".to_owned(), spec.name.as_str().into());
+    members.insert(
+        "indexingPolicy".to_owned(),
+        json!({"indexingMode": "consistent", "automatic": true, "includedPaths": [{"path": "/*"}],
+            "excludedPaths": [{"path": "/\"_etag\"/?"}]}),
+    );
+    members.insert("partitionKey".to_owned(), serde_json::to_value(&spec.partition_key).unwrap_or_default());
+    members.insert(
+        "conflictResolutionPolicy".to_owned(),
+        json!({"mode": "LastWriterWins", "conflictResolutionPath": "/_ts", "conflictResolutionProcedure": ""}),
+    );
+    members.insert("geospatialConfig".to_owned(), json!({"type": "Geography"}));
+    let is_shown = |name: &String| name != THROUGHPUT && name != DEFAULT_RETENTION;
+    for (name, value) in spec.other.iter().filter(|(name, _)| is_shown(name)) {
+        members.insert(name.clone(), value.clone());
+    }
+    match spec.time_to_live {
+        TimeToLive::Off => {}
+        TimeToLive::ItemsOnly => drop(members.insert("defaultTtl".to_owned(), json!(-1))),
+        TimeToLive::Seconds(seconds) => drop(members.insert("defaultTtl".to_owned(), json!(seconds))),
+    }
+    if let Some(retention) = spec.all_versions_retention.filter(|_| !spec.other.contains_key(DEFAULT_RETENTION)) {
+        let policy = json!({ "retentionDuration": retention.as_secs() / 60 });
+        members.insert("changeFeedPolicy".to_owned(), policy);
+    }
+    let link = format!("dbs/{}/colls/{rid}/", rid.database_part());
+    for (name, value) in [
+        ("_rid", json!(rid.to_string())),
+        ("_ts", json!(timestamp.as_secs())),
+        ("_self", json!(link)),
+        ("_etag", json!(container_etag(info))),
+        ("_docs", json!("docs/")),
+        ("_sprocs", json!("sprocs/")),
+        ("_triggers", json!("triggers/")),
+        ("_udfs", json!("udfs/")),
+        ("_conflicts", json!("conflicts/")),
+    ] {
+        members.insert(name.to_owned(), value);
+    }
+    Value::Object(members)
+}
+
+/// Reads the JSON of a container.
+///
+/// A container whose JSON names no retention of its own gets that of the account.
+pub(crate) fn container_spec(body: &[u8], ranges: usize, retention: Option<Duration>) -> Answer<ContainerSpec> {
+    let bad = |message: &str| Problem::bad_request(message);
+    let mut members: Map<String, Value> = serde_json::from_slice(body)
+        .map_err(|error| Problem::bad_request(format!("the body of a container is a JSON object: {error}")))?;
+    let name = resource_name(members.get("id"))?;
+    let definition = members.remove("partitionKey").ok_or_else(|| {
+        bad("a container needs a partitionKey, such as {\"paths\":[\"/pk\"],\"kind\":\"Hash\",\"version\":2}")
+    })?;
+    let definition = serde_json::from_value(definition)
+        .map_err(|error| Problem::bad_request(format!("the partitionKey of the container: {error}")))?;
+    let mut spec = ContainerSpec::new(name, definition);
+    spec.ranges = ranges;
+    spec.time_to_live = match members.get("defaultTtl") {
+        None | Some(Value::Null) => TimeToLive::Off,
+        Some(value) => match value.as_i64() {
+            Some(-1) => TimeToLive::ItemsOnly,
+            Some(seconds) if seconds > 0 => TimeToLive::Seconds(u32::try_from(seconds).unwrap_or(u32::MAX)),
+            _ => return Err(bad("defaultTtl must be -1 or a positive number of seconds")),
+        },
+    };
+    spec.all_versions_retention =
+        match members.get("changeFeedPolicy").and_then(|policy| policy.get("retentionDuration")) {
+            None | Some(Value::Null) => None,
+            Some(minutes) => match minutes.as_u64() {
+                Some(0) => None,
+                Some(minutes) => Some(Duration::from_secs(minutes.saturating_mul(60))),
+                None => return Err(bad("changeFeedPolicy.retentionDuration must be a number of minutes")),
+            },
+        };
+    members.retain(|name, _| !OWN_MEMBERS.contains(&name.as_str()));
+    spec.other = members;
+    if spec.all_versions_retention.is_none() && retention.is_some() {
+        spec.all_versions_retention = retention;
+        spec.other.insert(DEFAULT_RETENTION.to_owned(), true.into());
+    }
+    Ok(spec)
+}
+
+/// The id of a database or container to be made.
+pub(crate) fn resource_name(id: Option<&Value>) -> Answer<String> {
+    let id = id.and_then(Value::as_str).ok_or_else(|| Problem::bad_request("the body needs an id that is a string"))?;
+    if id.ends_with(' ') {
+        return Err(Problem::bad_request("an id must not end with a space"));
+    }
+    Ok(changefeed_core::ItemId::new(id)?.as_str().to_owned())
+}
+
+/// The version of the set of ranges: changes with every split and merge.
+pub(crate) fn ranges_etag(open: &Open, ranges: &[PhysicalRange]) -> String {
+    let newest = ranges.iter().filter_map(|range| range.id.as_str().parse::<u64>().ok()).max().unwrap_or(0);
+    let number = open.identity().container.container_number().unwrap_or(0);
+    format!("\"{number:x}-{newest}-{}\"", ranges.len())
+}
+
+pub(crate) fn ranges(open: &Open, ranges: &[PhysicalRange]) -> Value {
+    #[expect(clippy::cast_precision_loss, reason = "there are few ranges")]
+    let share = 1.0 / ranges.len().max(1) as f64;
+    let etag = ranges_etag(open, ranges);
+    let shown = ranges.iter().map(|range| {
+        let rid = range_rid(open, &range.id);
+        json!({
+            "id": range.id.as_str(),
+            "minInclusive": range.range.min_inclusive().to_string(),
+            "maxExclusive": range.range.max_exclusive().to_string(),
+            "parents": range.parents.iter().map(RangeId::as_str).collect::<Vec<_>>(),
+            "status": "online", "ridPrefix": range.id.as_str().parse::<u64>().unwrap_or(0),
+            "throughputFraction": share, "ownedArchivalPKRangeIds": [],
+            "_rid": rid, "_self": format!("{}pkranges/{rid}/", open.link), "_etag": etag,
+            "_ts": 0, "_lsn": open.reached(),
+        })
+    });
+    let shown: Vec<Value> = shown.collect();
+    let count = shown.len();
+    json!({ "_rid": open.rid, "PartitionKeyRanges": shown, "_count": count })
+}
+
+fn range_rid(open: &Open, id: &RangeId) -> String {
+    let container = open.identity().container;
+    let number = id.as_str().parse().unwrap_or(0);
+    let rid =
+        ResourceId::partition_key_range(container.database_number(), container.container_number().unwrap_or(0), number);
+    rid.map(|rid| rid.to_string()).unwrap_or_default()
+}
+
+/// The throughput of a container. Nothing is held to it; SDKs and tools like to read and set it.
+pub(crate) fn offer(info: &ContainerInfo) -> Value {
+    let throughput = info.spec.other.get(THROUGHPUT).and_then(Value::as_u64).unwrap_or(DEFAULT_THROUGHPUT);
+    let id = offer_id(info);
+    json!({
+        "resource": format!("dbs/{}/colls/{}/", info.rid.database_part(), info.rid),
+        "offerType": "Invalid", "offerVersion": "V2", "offerResourceId": info.rid.to_string(),
+        "content": { "offerThroughput": throughput, "offerIsRUPerMinuteThroughputEnabled": false },
+        "id": id, "_rid": id, "_self": format!("offers/{id}/"), "_etag": container_etag(info),
+        "_ts": info.timestamp.as_secs(),
+    })
+}
+
+/// The id of the offer of a container.
+pub(crate) fn offer_id(info: &ContainerInfo) -> String {
+    format!("o{:x}-{:x}", info.rid.database_number(), info.rid.container_number().unwrap_or(0))
+}
+
+/// Notes a throughput.
+pub(crate) fn set_throughput(spec: &mut ContainerSpec, throughput: Option<u64>) {
+    if let Some(throughput) = throughput {
+        spec.other.insert(THROUGHPUT.to_owned(), throughput.into());
+    }
+}
+
+/// The settings of a container with another throughput.
+pub(crate) fn with_throughput(spec: &ContainerSpec, body: &[u8]) -> Answer<ContainerSpec> {
+    let offer: Value = serde_json::from_slice(body)
+        .map_err(|error| Problem::bad_request(format!("the body of an offer is a JSON object: {error}")))?;
+    let throughput = offer.pointer("/content/offerThroughput").and_then(Value::as_u64);
+    let automatic = offer.pointer("/content/offerAutopilotSettings/maxThroughput").and_then(Value::as_u64);
+    let throughput = automatic
+        .or(throughput)
+        .ok_or_else(|| Problem::bad_request("an offer needs content.offerThroughput, a positive number"))?;
+    let mut spec = spec.clone();
+    spec.other.insert(THROUGHPUT.to_owned(), throughput.into());
+    Ok(spec)
+}
+
+/// The settings in `spec`, with the throughput that `old` had.
+pub(crate) fn keep_throughput(spec: &mut ContainerSpec, old: &ContainerSpec) {
+    if let Some(throughput) = old.other.get(THROUGHPUT) {
+        spec.other.insert(THROUGHPUT.to_owned(), throughput.clone());
+    }
+}

@@ -1,0 +1,318 @@
+//! Who may ask: the signature of the account's key over verb, resource and date.
+
+use std::{fmt, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use changefeed_core::Timestamp;
+use hmac::{Hmac, Mac};
+use percent_encoding::percent_decode_str;
+use sha2::Sha256;
+
+use crate::path::Path;
+
+/// The key that every local emulator has, and that everybody knows.
+pub const EMULATOR_KEY: &str =
+    "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
+
+/// How far the date of a request may be off.
+const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
+
+/// The longest authorization header that is looked at.
+const MAX_HEADER_BYTES: usize = 4096;
+
+/// What a key allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everything.
+    Full,
+    /// Reading and querying.
+    ReadOnly,
+}
+
+/// The keys of an account. Several may be live at once, so that clients can change over one by one. Never shown.
+#[derive(Clone, Default)]
+pub struct Keys(Vec<(Access, Vec<u8>)>);
+
+impl Keys {
+    /// The public key of emulators. Only good on the loopback interface.
+    pub fn emulator() -> Self {
+        Self(STANDARD.decode(EMULATOR_KEY).map(|key| vec![(Access::Full, key)]).unwrap_or_default())
+    }
+
+    /// Reads a key file: one key in base64 on each line, at most eight; `read-only` before one that must not write.
+    /// Empty lines and lines that begin with `#` are left out.
+    ///
+    /// # Errors
+    /// A sentence that says which line is wrong, without the key.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut keys = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (access, key) = match line.strip_prefix("read-only ") {
+                Some(key) => (Access::ReadOnly, key.trim()),
+                None => (Access::Full, line),
+            };
+            let number = index + 1;
+            let key = STANDARD.decode(key).map_err(|_| {
+                format!("line {number} of the key file is not base64: make a key with `openssl rand -base64 64`")
+            })?;
+            if key.len() < 16 {
+                return Err(format!(
+                    "the key in line {number} of the key file has less than 16 bytes: make one with `openssl rand \
+                     -base64 64`"
+                ));
+            }
+            keys.push((access, key));
+        }
+        match keys.len() {
+            0 => Err("the key file holds no key: make one with `openssl rand -base64 64`".to_owned()),
+            1..=8 => Ok(Self(keys)),
+            count => Err(format!("the key file holds {count} keys: keep at most eight")),
+        }
+    }
+
+    /// Whether the public key of emulators is among them.
+    pub fn has_emulator_key(&self) -> bool {
+        STANDARD.decode(EMULATOR_KEY).is_ok_and(|known| self.0.iter().any(|(_, key)| *key == known))
+    }
+
+    /// What a signature over any of `texts` allows. All keys and texts are tried, whichever fits.
+    fn access(&self, signature: &[u8], texts: &[String]) -> Option<Access> {
+        let mut found = None;
+        for (access, key) in &self.0 {
+            for text in texts {
+                if mac(key, text).is_some_and(|mac| mac.verify_slice(signature).is_ok()) {
+                    found = Some(*access);
+                }
+            }
+        }
+        found
+    }
+
+    /// The header with which a request of this verb, kind, link and date is signed by the first key.
+    pub fn sign(&self, verb: &str, kind: &str, link: &str, date: &str) -> Option<String> {
+        let (_, key) = self.0.first()?;
+        let signature = STANDARD.encode(mac(key, &text_to_sign(verb, kind, link, date, ""))?.finalize().into_bytes());
+        let plain = format!("type=master&ver=1.0&sig={signature}");
+        Some(percent_encoding::utf8_percent_encode(&plain, percent_encoding::NON_ALPHANUMERIC).to_string())
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({})", self.0.len())
+    }
+}
+
+fn mac(key: &[u8], text: &str) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
+    mac.update(text.as_bytes());
+    Some(mac)
+}
+
+fn text_to_sign(verb: &str, kind: &str, link: &str, ms_date: &str, date: &str) -> String {
+    format!(
+        "{}\n{kind}\n{link}\n{}\n{}\n",
+        verb.to_ascii_lowercase(),
+        ms_date.to_ascii_lowercase(),
+        date.to_ascii_lowercase()
+    )
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No authorization header.
+    Missing,
+    /// The header is not of the form that a master key gives.
+    Malformed,
+    /// A token of a directory or of a user: not served here.
+    OtherScheme,
+    /// No date, or one that is none.
+    NoDate,
+    /// The date is too far off.
+    Skewed,
+    /// No key made this signature.
+    WrongSignature,
+}
+
+impl Refusal {
+    /// A sentence for the client.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Missing => "Required Header authorization is missing: sign the request with the account's key.",
+            Self::Malformed => "The authorization header is not of the form type=master&ver=1.0&sig=..., URL-encoded.",
+            Self::OtherScheme => {
+                "Only the account's key is accepted here, neither directory tokens nor resource tokens."
+            }
+            Self::NoDate => "Neither x-ms-date nor date holds a date such as Sun, 15 Nov 2026 20:52:04 GMT.",
+            Self::Skewed => {
+                "The authorization token is not valid at the current time: the clocks of client and server differ by \
+                 more than 15 minutes."
+            }
+            Self::WrongSignature => {
+                "The input authorization token can't serve the request. The wrong key is being used, or the expected \
+                 payload is not built as per the protocol."
+            }
+        }
+    }
+}
+
+/// The headers that authorization looks at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signed<'a> {
+    /// `authorization`.
+    pub authorization: Option<&'a str>,
+    /// `x-ms-date`.
+    pub ms_date: Option<&'a str>,
+    /// `date`.
+    pub date: Option<&'a str>,
+}
+
+/// Decides what a request may do.
+///
+/// # Errors
+/// Says why it may do nothing.
+pub fn authorize(keys: &Keys, verb: &str, path: &Path, signed: Signed<'_>, now: Timestamp) -> Result<Access, Refusal> {
+    let signature = parse(signed.authorization.ok_or(Refusal::Missing)?)?;
+    let ms_date = signed.ms_date.unwrap_or("");
+    let date = signed.date.unwrap_or("");
+    let shown = if ms_date.is_empty() { date } else { ms_date };
+    let at = httpdate::parse_http_date(shown).map_err(|_| Refusal::NoDate)?;
+    let at = at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    if at.abs_diff(Duration::from_millis(now.as_millis())) > MAX_SKEW {
+        return Err(Refusal::Skewed);
+    }
+    // A proxy may add a date that was not signed.
+    let dates: &[&str] = if ms_date.is_empty() {
+        &[date]
+    } else if date.is_empty() {
+        &[""]
+    } else {
+        &["", date]
+    };
+    let mut texts = Vec::with_capacity(4);
+    for link in &path.links {
+        texts.extend(dates.iter().map(|date| text_to_sign(verb, path.kind, link, ms_date, date)));
+    }
+    keys.access(&signature, &texts).ok_or(Refusal::WrongSignature)
+}
+
+/// The signature in an authorization header.
+///
+/// # Errors
+/// Says what is wrong with the header.
+pub fn parse(header: &str) -> Result<Vec<u8>, Refusal> {
+    if header.len() > MAX_HEADER_BYTES {
+        return Err(Refusal::Malformed);
+    }
+    let text = percent_decode_str(header).decode_utf8().map_err(|_| Refusal::Malformed)?;
+    let (mut kind, mut version, mut signature) = (None, None, None);
+    for part in text.splitn(3, '&') {
+        match part.split_once('=') {
+            Some(("type", value)) => kind = Some(value),
+            Some(("ver", value)) => version = Some(value),
+            Some(("sig", value)) => signature = Some(value),
+            _ => return Err(Refusal::Malformed),
+        }
+    }
+    match (kind, version, signature) {
+        (Some("master"), Some("1.0"), Some(signature)) => STANDARD.decode(signature).map_err(|_| Refusal::Malformed),
+        (Some("aad" | "resource"), _, _) => Err(Refusal::OtherScheme),
+        _ => Err(Refusal::Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATE: &str = "Sun, 15 Nov 2026 20:52:04 GMT";
+
+    fn now() -> Timestamp {
+        let at = httpdate::parse_http_date(DATE).unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+        Timestamp::from_secs(at.as_secs())
+    }
+
+    fn check(verb: &str, path: &str, signature: &str) -> Result<Access, Refusal> {
+        let header = format!("type%3dmaster%26ver%3d1.0%26sig%3d{}", signature.replace('+', "%2B").replace('/', "%2F"));
+        let signed = Signed { authorization: Some(&header), ms_date: Some(DATE), date: None };
+        authorize(&Keys::emulator(), verb, &Path::parse(path).unwrap(), signed, now())
+    }
+
+    #[test]
+    fn signatures_of_the_official_sdks_are_accepted() {
+        for (verb, path, signature) in [
+            ("GET", "/", "w9LzTyxcSwaq0ZjLwQiuTymt4rrwl0tY5DRhUIzB8nM="),
+            ("POST", "/dbs/db1/colls/c1/docs", "SJnIFqNj1SoA2JL7hg5cXVwWcSYSJ8p6bjAGVAlErfo="),
+            ("GET", "/dbs/db1/colls/c1/docs/a%20b/", "n2Ug3CPY5LXdHrrr3o/aLotjZT5MBp2K5BSdvPhXWZg="),
+            ("GET", "/dbs/db1/colls/c1/pkranges", "yk8CdPxu9yFhV/FjzyMdHa4JKcTvf4qfTbSq4Pd6RCI="),
+            ("POST", "/offers/", "10p+ILeDwd7IgKgoRpYkGzPorj0seULr8VIXTnF5GSA="),
+        ] {
+            assert_eq!(check(verb, path, signature), Ok(Access::Full), "{verb} {path}");
+            assert_eq!(check("PUT", path, signature), Err(Refusal::WrongSignature), "{verb} {path}");
+        }
+    }
+
+    #[test]
+    fn what_was_signed_for_one_resource_does_not_open_another() {
+        let signature = "n2Ug3CPY5LXdHrrr3o/aLotjZT5MBp2K5BSdvPhXWZg=";
+        for path in ["/dbs/db1/colls/c1/docs/b", "/dbs/db1/colls/C1/docs/a%20b", "/dbs/db1/colls/c1/docs"] {
+            assert_eq!(check("GET", path, signature), Err(Refusal::WrongSignature), "{path}");
+        }
+    }
+
+    #[test]
+    fn dates_more_than_fifteen_minutes_off_are_refused() {
+        let keys = Keys::emulator();
+        let path = Path::parse("/dbs").unwrap();
+        let header = keys.sign("get", "dbs", "", &DATE.to_ascii_lowercase()).unwrap();
+        let signed = Signed { authorization: Some(&header), ms_date: Some(DATE), date: None };
+        for (off, allowed) in [(14 * 60, true), (16 * 60, false)] {
+            for now in [now().saturating_add(Duration::from_secs(off)), now().saturating_sub(Duration::from_secs(off))]
+            {
+                assert_eq!(authorize(&keys, "GET", &path, signed, now).is_ok(), allowed, "{off}");
+            }
+        }
+        let dateless = Signed { authorization: Some(&header), ms_date: None, date: None };
+        assert_eq!(authorize(&keys, "GET", &path, dateless, now()), Err(Refusal::NoDate));
+    }
+
+    #[test]
+    fn a_read_only_key_is_told_apart_and_two_keys_are_live_at_once() {
+        let keys = Keys::parse("# ours\nMDEyMzQ1Njc4OWFiY2RlZg==\nread-only ZmVkY2JhOTg3NjU0MzIxMA==\n").unwrap();
+        let reader = Keys::parse("ZmVkY2JhOTg3NjU0MzIxMA==").unwrap();
+        let path = Path::parse("/dbs").unwrap();
+        let header = reader.sign("get", "dbs", "", &DATE.to_ascii_lowercase()).unwrap();
+        let signed = Signed { authorization: Some(&header), ms_date: Some(DATE), date: None };
+        assert_eq!(authorize(&keys, "GET", &path, signed, now()), Ok(Access::ReadOnly));
+        assert_eq!(authorize(&Keys::emulator(), "GET", &path, signed, now()), Err(Refusal::WrongSignature));
+    }
+
+    #[test]
+    fn headers_that_are_no_signature_are_refused() {
+        for (header, refusal) in [
+            ("", Refusal::Malformed),
+            ("type=master", Refusal::Malformed),
+            ("type=master&ver=2.0&sig=AAAA", Refusal::Malformed),
+            ("type=master&ver=1.0&sig=!", Refusal::Malformed),
+            ("%ff%fe", Refusal::Malformed),
+            ("type%3Daad%26ver%3D1.0%26sig%3Dey.ab.cd", Refusal::OtherScheme),
+            ("type=aad&ver=1.0&sig=ey.ab.cd", Refusal::OtherScheme),
+        ] {
+            assert_eq!(parse(header), Err(refusal), "{header}");
+        }
+    }
+
+    #[test]
+    fn keys_are_never_shown_and_bad_key_files_name_their_line() {
+        assert_eq!(format!("{:?}", Keys::emulator()), "Keys(1)");
+        assert!(Keys::parse("").unwrap_err().contains("no key"));
+        assert!(Keys::parse("\nnot base64!").unwrap_err().contains("line 2"));
+        assert!(!Keys::parse("\nc2VjcmV0").unwrap_err().contains("c2VjcmV0"));
+        assert!(Keys::emulator().has_emulator_key());
+    }
+}

@@ -1,0 +1,124 @@
+//! One request and its reply, apart from how they travel.
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap, Method, StatusCode,
+    header::{self, HeaderName, HeaderValue},
+};
+
+use crate::{
+    names,
+    path::Path,
+    problem::{Answer, Problem},
+};
+
+/// The protocol version that is spoken, and the only one that SDKs send today.
+pub(crate) const PROTOCOL_VERSION: &str = "2020-07-15";
+
+/// A request with its body read.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) path: Path,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// Scheme and authority under which the client reached us.
+    pub(crate) endpoint: String,
+}
+
+impl Request {
+    /// A header's text; an empty header counts as absent.
+    pub(crate) fn text(&self, name: &HeaderName) -> Answer<Option<&str>> {
+        let Some(value) = self.headers.get(name) else { return Ok(None) };
+        let text = std::str::from_utf8(value.as_bytes())
+            .map_err(|_| Problem::bad_request(format!("the header {name} is not UTF-8")))?;
+        Ok(Some(text).filter(|text| !text.is_empty()))
+    }
+
+    /// Whether a header says `true`, in any case.
+    pub(crate) fn flag(&self, name: &HeaderName) -> bool {
+        self.headers.get(name).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+    }
+
+    /// Whether the client wants no body after a write.
+    pub(crate) fn wants_minimal(&self) -> bool {
+        self.headers
+            .get_all(&names::PREFER)
+            .iter()
+            .any(|value| value.as_bytes().eq_ignore_ascii_case(b"return=minimal"))
+    }
+
+    /// The page size that is asked for; none if it is left to the server.
+    pub(crate) fn max_items(&self) -> Answer<Option<usize>> {
+        let Some(text) = self.text(&names::MAX_ITEM_COUNT)? else { return Ok(None) };
+        match text.trim().parse::<i64>() {
+            Ok(-1) => Ok(None),
+            Ok(count) if count > 0 => Ok(Some(usize::try_from(count).unwrap_or(usize::MAX))),
+            _ => Err(Problem::bad_request(format!(
+                "x-ms-max-item-count is {text}: pass a positive number, or -1 for the server's choice"
+            ))),
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Reply {
+    pub(crate) fn new(status: StatusCode, body: impl Into<Bytes>) -> Self {
+        Self { status, headers: HeaderMap::with_capacity(16), body: body.into() }
+    }
+
+    pub(crate) fn ok(body: impl Into<Bytes>) -> Self {
+        Self::new(StatusCode::OK, body)
+    }
+
+    pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Self {
+        Self::new(status, value.to_string())
+    }
+
+    pub(crate) fn problem(problem: &Problem, activity: &str) -> Self {
+        let mut reply = Self::new(problem.status, problem.body(activity));
+        if let Some(substatus) = problem.substatus {
+            reply.set(&names::SUBSTATUS, HeaderValue::from(substatus));
+        }
+        if let Some(wait) = problem.retry_after {
+            let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            reply.set(&names::RETRY_AFTER_MS, HeaderValue::from(millis));
+        }
+        reply
+    }
+
+    pub(crate) fn set(&mut self, name: &HeaderName, value: HeaderValue) {
+        self.headers.insert(name.clone(), value);
+    }
+
+    /// Sets a header from text; what cannot stand in a header is left out.
+    pub(crate) fn set_text(&mut self, name: &HeaderName, text: &str) {
+        if let Ok(value) = HeaderValue::from_str(text) {
+            self.set(name, value);
+        }
+    }
+
+    pub(crate) fn with_etag(mut self, etag: &str) -> Self {
+        self.set_text(&header::ETAG, etag);
+        self
+    }
+
+    /// Adds what every answer carries.
+    pub(crate) fn finish(&mut self, activity: HeaderValue) {
+        self.set(&names::ACTIVITY_ID, activity);
+        self.set(&names::VERSION, HeaderValue::from_static(PROTOCOL_VERSION));
+        if !self.headers.contains_key(&names::REQUEST_CHARGE) {
+            self.set(&names::REQUEST_CHARGE, HeaderValue::from_static("1"));
+        }
+        if !self.body.is_empty() {
+            self.set(&header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+    }
+}

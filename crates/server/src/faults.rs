@@ -1,0 +1,141 @@
+//! Trouble on demand: throttling, and injected answers. Only through our own calls.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use changefeed_core::Timestamp;
+use hyper::StatusCode;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    path::{Path, Target},
+    problem::Problem,
+};
+
+/// How many faults may wait at once.
+const MAX_FAULTS: usize = 1000;
+
+/// Answers with 429 until a moment.
+#[derive(Clone, Debug)]
+struct Throttle {
+    container: Option<String>,
+    until: Timestamp,
+    retry_after: Duration,
+}
+
+/// An answer to give instead of the real one.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Fault {
+    /// The status to answer with.
+    status: u16,
+    /// The substatus, if any.
+    #[serde(default)]
+    substatus: Option<u32>,
+    /// How often.
+    #[serde(default = "once")]
+    count: u32,
+    /// Only for requests of this method.
+    #[serde(default)]
+    method: Option<String>,
+    /// Only for paths that contain this.
+    #[serde(default)]
+    path_contains: Option<String>,
+    /// Whether the request is carried out before its answer is replaced: an outcome unknown to the client.
+    #[serde(default)]
+    after: bool,
+    /// What `x-ms-retry-after-ms` says.
+    #[serde(default)]
+    retry_after_ms: Option<u64>,
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// The trouble that is on.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    any: AtomicBool,
+    throttles: Mutex<Vec<Throttle>>,
+    faults: Mutex<Vec<Fault>>,
+}
+
+/// What a request will meet.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// This answer, and nothing is done.
+    Before(Problem),
+    /// It is done, and then this answer.
+    After(Problem),
+}
+
+impl Faults {
+    pub(crate) fn throttle(&self, container: Option<String>, until: Timestamp, retry_after: Duration) {
+        let mut throttles = self.throttles.lock();
+        throttles.retain(|throttle| throttle.container != container);
+        throttles.push(Throttle { container, until, retry_after });
+        self.any.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn inject(&self, fault: Fault) -> Result<(), String> {
+        if StatusCode::from_u16(fault.status).is_err() || fault.status < 400 || fault.status > 599 {
+            return Err(format!("status {} cannot be injected: use 400 to 599", fault.status));
+        }
+        let mut faults = self.faults.lock();
+        if faults.len() >= MAX_FAULTS {
+            return Err(format!("{MAX_FAULTS} faults are waiting already: clear them first"));
+        }
+        faults.push(fault);
+        self.any.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends all trouble.
+    pub(crate) fn clear(&self) {
+        self.throttles.lock().clear();
+        self.faults.lock().clear();
+        self.any.store(false, Ordering::Release);
+    }
+
+    /// What waits for a request.
+    pub(crate) fn trouble(&self, method: &str, raw_path: &str, path: &Path, now: Timestamp) -> Option<Trouble> {
+        if !self.any.load(Ordering::Acquire) || matches!(path.target, Target::Admin(_)) {
+            return None;
+        }
+        if let Some(wait) = self.throttled(path, now) {
+            return Some(Trouble::Before(Problem::throttled(wait)));
+        }
+        let mut faults = self.faults.lock();
+        let at = faults.iter().position(|fault| {
+            fault.method.as_ref().is_none_or(|own| own.eq_ignore_ascii_case(method))
+                && fault.path_contains.as_ref().is_none_or(|part| raw_path.contains(part.as_str()))
+        })?;
+        let fault = faults.get_mut(at)?;
+        let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut problem = Problem::new(status, "this answer was asked for by an injected fault");
+        problem.substatus = fault.substatus;
+        problem.retry_after = fault.retry_after_ms.map(Duration::from_millis);
+        let trouble = if fault.after { Trouble::After(problem) } else { Trouble::Before(problem) };
+        fault.count = fault.count.saturating_sub(1);
+        if fault.count == 0 {
+            faults.remove(at);
+        }
+        Some(trouble)
+    }
+
+    fn throttled(&self, path: &Path, now: Timestamp) -> Option<Duration> {
+        let mut throttles = self.throttles.lock();
+        throttles.retain(|throttle| throttle.until > now);
+        let container = match &path.target {
+            Target::Items(db, coll) | Target::Item(db, coll, _) => format!("{db}/{coll}"),
+            _ => return None,
+        };
+        let hit = throttles.iter().find(|throttle| throttle.container.as_ref().is_none_or(|own| *own == container))?;
+        let left = Duration::from_millis(hit.until.as_millis().saturating_sub(now.as_millis()));
+        Some(hit.retry_after.min(left))
+    }
+}

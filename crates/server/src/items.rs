@@ -1,0 +1,236 @@
+//! Single items: create, upsert, read, replace, patch, delete.
+
+use bytes::Bytes;
+use changefeed_core::{
+    Batch, ETag, Epk, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, PartitionKey, RangeId, ResourceId, Write,
+    Written,
+};
+use hyper::{
+    StatusCode,
+    header::{self, HeaderValue},
+};
+use serde::Deserialize;
+
+use crate::{
+    binary_json,
+    exchange::{Reply, Request},
+    names,
+    open::Open,
+    patch::Patch,
+    problem::{Answer, Problem},
+    render, scope, session,
+};
+
+/// First byte of a body in Cosmos binary JSON; no JSON text begins with it.
+const BINARY_PREAMBLE: u8 = 0x80;
+
+/// How often a patch is tried again because somebody else wrote the item in between.
+const PATCH_ATTEMPTS: usize = 20;
+
+/// Where an item stands, for the headers of an answer.
+pub(crate) fn set_place(reply: &mut Reply, open: &Open, range: &RangeId, lsn: u64) {
+    reply.set(&names::LSN, HeaderValue::from(lsn));
+    reply.set_text(&names::RANGE_ID, range.as_str());
+    reply.set_text(&names::SESSION_TOKEN, &session::token(range.as_str(), lsn));
+    reply.set_text(&names::CONTENT_PATH, &open.rid);
+    reply.set_text(&names::ALT_CONTENT_PATH, &open.name_link);
+}
+
+/// The body of a write as JSON text.
+pub(crate) fn text_body(request: &Request) -> Answer<Bytes> {
+    match request.body.first() {
+        Some(&BINARY_PREAMBLE) => binary_json::to_text(&request.body)
+            .map(Bytes::from)
+            .map_err(|error| Problem::bad_request(format!("the body is not valid Cosmos binary JSON: {error}"))),
+        _ => Ok(request.body.clone()),
+    }
+}
+
+/// Creates or upserts an item.
+pub(crate) async fn create(request: &Request, open: &Open) -> Answer<Reply> {
+    let body = text_body(request)?;
+    let write = if request.flag(&names::IS_UPSERT) {
+        Write::Upsert { body, if_match: if_match(request)? }
+    } else {
+        Write::Create { body }
+    };
+    write_one(request, open, scope::partition_key(request)?, write).await
+}
+
+/// Replaces an item.
+pub(crate) async fn replace(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
+    let key = key_of(request, open, segment).await?;
+    let body = text_body(request)?;
+    check_id(&body, &key.id)?;
+    let write = Write::Replace { body, if_match: if_match(request)? };
+    write_one(request, open, Some(key.partition_key), write).await
+}
+
+/// Deletes an item.
+pub(crate) async fn delete(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
+    let key = key_of(request, open, segment).await?;
+    let write = Write::Delete { id: key.id, if_match: if_match(request)? };
+    write_one(request, open, Some(key.partition_key), write).await
+}
+
+/// Reads an item.
+pub(crate) async fn read(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
+    let key = key_of(request, open, segment).await?;
+    let range = open.range_of(&open.identity().partition_key.epk(&key.partition_key)?).await?;
+    let item = match open.container.backend().read_item(&key).await {
+        Ok(item) => item,
+        Err(error) => {
+            // The session that did not find the item is a session too.
+            let mut reply = Reply::problem(&Problem::from(error), "");
+            set_place(&mut reply, open, &range, open.reached());
+            return Ok(reply);
+        }
+    };
+    open.saw(item.lsn.get());
+    let unchanged =
+        request.text(&header::IF_NONE_MATCH)?.is_some_and(|known| known == "*" || known == item.etag.as_str());
+    let mut reply =
+        if unchanged { Reply::new(StatusCode::NOT_MODIFIED, "") } else { Reply::ok(render::item(&item, &open.link)) };
+    reply.set(&names::ITEM_LSN, HeaderValue::from(item.lsn.get()));
+    set_place(&mut reply, open, &range, open.reached());
+    Ok(reply.with_etag(item.etag.as_str()))
+}
+
+/// Changes parts of an item.
+pub(crate) async fn patch(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
+    let key = key_of(request, open, segment).await?;
+    let patch = parse_patch(&request.body)?;
+    let wanted = if_match(request)?;
+    for _ in 0..PATCH_ATTEMPTS {
+        let item = open.container.backend().read_item(&key).await?;
+        if wanted.as_ref().is_some_and(|wanted| *wanted != item.etag) {
+            return Err(changed(&key.id));
+        }
+        let body = apply_patch(&patch, &item.body, open)?;
+        let write = Write::Replace { body, if_match: Some(item.etag) };
+        match write_one(request, open, Some(key.partition_key.clone()), write).await {
+            Err(problem) if problem.status == StatusCode::PRECONDITION_FAILED => {}
+            other => return other,
+        }
+    }
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("item {} is written too often to be patched", key.id)))
+}
+
+/// Reads the operations of a patch.
+pub(crate) fn parse_patch(body: &[u8]) -> Answer<Patch> {
+    Patch::parse(body).map_err(|error| Problem::bad_request(error.to_string()))
+}
+
+/// The item after a patch, if its condition holds.
+pub(crate) fn apply_patch(patch: &Patch, body: &[u8], open: &Open) -> Answer<Bytes> {
+    let now = i64::try_from(open.clock.wall().as_millis()).unwrap_or(i64::MAX);
+    if let Some(condition) = patch.condition() {
+        let condition = changefeed_query::Condition::parse(condition)
+            .map_err(|error| Problem::bad_request(format!("the condition of the patch: {error}")))?;
+        let holds = condition
+            .holds(body, now)
+            .map_err(|error| Problem::bad_request(format!("the condition of the patch: {error}")))?;
+        if !holds {
+            let message = "the condition of the patch does not hold for the item";
+            return Err(Problem::new(StatusCode::PRECONDITION_FAILED, message));
+        }
+    }
+    let paths: Vec<&str> = open.identity().partition_key.paths().collect();
+    patch.apply(body, &paths).map(Bytes::from).map_err(|error| Problem::bad_request(error.to_string()))
+}
+
+/// Performs one write and shows its result.
+async fn write_one(request: &Request, open: &Open, key: Option<PartitionKey>, write: Write) -> Answer<Reply> {
+    let minimal = request.wants_minimal();
+    let definition = &open.identity().partition_key;
+    let epk = match (&key, &write) {
+        (Some(key), _) => definition.epk(key)?,
+        (None, Write::Create { body } | Write::Upsert { body, .. } | Write::Replace { body, .. }) => {
+            definition.epk(&definition.extract(body)?)?
+        }
+        (None, Write::Delete { .. }) => Epk::MIN,
+    };
+    let batch = Batch { partition_key: key, writes: vec![write], return_items: !minimal };
+    let written = open.container.backend().write(batch).await?;
+    let written = written.first().ok_or_else(|| Error::new(ErrorKind::Corrupt, "a write without a result"))?;
+    open.saw(written.lsn.get());
+    let mut reply = shown(written, open);
+    let range = open.range_of(&epk).await?;
+    set_place(&mut reply, open, &range, written.lsn.get());
+    Ok(reply)
+}
+
+fn shown(written: &Written, open: &Open) -> Reply {
+    let Some(etag) = &written.etag else { return Reply::new(StatusCode::NO_CONTENT, "") };
+    let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    let body = written.item.as_ref().map(|item| render::item(item, &open.link)).unwrap_or_default();
+    let mut reply = Reply::new(status, body).with_etag(etag.as_str());
+    reply.set(&names::ITEM_LSN, HeaderValue::from(written.lsn.get()));
+    reply
+}
+
+/// The version that a write is bound to; none if any will do.
+fn if_match(request: &Request) -> Answer<Option<ETag>> {
+    parse_if_match(request.text(&header::IF_MATCH)?)
+}
+
+/// Reads an `If-Match`; an etag that no version can have matches none.
+pub(crate) fn parse_if_match(text: Option<&str>) -> Answer<Option<ETag>> {
+    match text.map(str::trim) {
+        None | Some("" | "*") => Ok(None),
+        Some(text) => Ok(Some(ETag::new(text)?)),
+    }
+}
+
+fn changed(id: &ItemId) -> Problem {
+    Problem::new(StatusCode::PRECONDITION_FAILED, format!("item {id} has another version: read it again"))
+}
+
+/// Refuses a body with another id than the path.
+pub(crate) fn check_id(body: &[u8], id: &ItemId) -> Answer<()> {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        id: Option<std::borrow::Cow<'a, str>>,
+    }
+    // What is wrong with a body that cannot be read is for the store to say.
+    match serde_json::from_slice::<Named<'_>>(body) {
+        Ok(Named { id: Some(own) }) if own != id.as_str() => {
+            Err(Problem::bad_request(format!("the body has the id {own:?}, but the path names {id}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The key of the item under a segment of a path: its id or its resource id.
+async fn key_of(request: &Request, open: &Open, segment: &str) -> Answer<ItemKey> {
+    let definition = &open.identity().partition_key;
+    let given = scope::partition_key(request)?;
+    let rid = segment.parse::<ResourceId>().ok().filter(|rid| rid.document_number().is_some());
+    if let Some(rid) = rid.filter(|rid| rid.container_part() == Some(open.identity().container)) {
+        let range = given.as_ref().map_or(Ok(FeedRange::full()), |key| definition.key_range(key))?;
+        if let Some(id) = open.id_of(rid, range).await? {
+            let key = ItemKey { partition_key: key_or_id(given, open, &id)?, id };
+            let item: Item = open.container.backend().read_item(&key).await?;
+            return if item.rid == rid { Ok(key) } else { Err(Problem::not_found(format!("there is no item {rid}"))) };
+        }
+    }
+    let id = ItemId::new(segment)?;
+    let partition_key = key_or_id(given, open, &id)?;
+    definition.epk(&partition_key)?;
+    Ok(ItemKey { partition_key, id })
+}
+
+/// The partition key of the header, or the id where that is the partition key.
+fn key_or_id(given: Option<PartitionKey>, open: &Open, id: &ItemId) -> Answer<PartitionKey> {
+    if let Some(key) = given {
+        return Ok(key);
+    }
+    let paths: Vec<&str> = open.identity().partition_key.paths().collect();
+    match paths.as_slice() {
+        ["/id"] => Ok(PartitionKey::from(id.as_str())),
+        _ => Err(Problem::bad_request(
+            "PartitionKey value must be supplied for this operation: send x-ms-documentdb-partitionkey",
+        )),
+    }
+}

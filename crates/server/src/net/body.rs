@@ -1,0 +1,57 @@
+//! Reading a request's body: no longer than allowed, no slower than allowed.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::{
+    StatusCode,
+    body::{Body, Incoming},
+};
+
+use super::timer::within;
+use crate::problem::{Answer, Problem};
+
+/// Reads the whole body.
+///
+/// # Errors
+/// 413 as soon as it is known to be too long, 408 if it does not arrive in time, 400 if it breaks off.
+pub(crate) async fn read(body: Incoming, limit: usize, patience: Duration) -> Answer<Bytes> {
+    let announced = body.size_hint().lower();
+    if announced > limit as u64 {
+        return Err(too_long(limit));
+    }
+    let all = collect(body, limit);
+    within(patience, all).await.unwrap_or_else(|| {
+        let seconds = patience.as_secs();
+        Err(Problem::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {seconds} seconds")))
+    })
+}
+
+async fn collect(mut body: Incoming, limit: usize) -> Answer<Bytes> {
+    let mut first: Option<Bytes> = None;
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::bad_request(format!("the body broke off: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.as_ref().map_or(0, Bytes::len) + all.len() + data.len() > limit {
+            return Err(too_long(limit));
+        }
+        match (&mut first, all.is_empty()) {
+            (None, true) => first = Some(data),
+            (before, _) => {
+                if let Some(before) = before.take() {
+                    all.extend_from_slice(&before);
+                }
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    // Most bodies are one piece, which needs no copying.
+    Ok(first.unwrap_or_else(|| all.freeze()))
+}
+
+fn too_long(limit: usize) -> Problem {
+    let message = format!("the body has more than {limit} bytes, which is the most for one request");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}

@@ -1,0 +1,227 @@
+//! One connection: which HTTP it speaks, and its requests one after the other.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    net::IpAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderValue},
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::watch,
+};
+
+use super::{
+    body,
+    failures::Failures,
+    timer::{pause, within},
+};
+use crate::{
+    Limits, activity,
+    exchange::{Reply, Request},
+    names,
+    path::Path,
+    problem::{Answer, Problem},
+    service::Service,
+};
+
+/// What a client of HTTP/2 sends first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How often a connection that has not decided on its version yet is looked at.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// The two versions of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    One,
+    Two,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub(crate) service: Service,
+    pub(crate) limits: Limits,
+    pub(crate) failures: Failures,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    /// Whether the connection is encrypted.
+    pub(crate) secure: bool,
+}
+
+/// Looks at the first bytes of a plain connection without taking them; none if they do not come in time.
+pub(crate) async fn version(stream: &TcpStream, limits: &Limits) -> Option<Version> {
+    let mut first = [0; PREFACE.len()];
+    let decide = async {
+        loop {
+            let count = stream.peek(&mut first).await.ok().filter(|count| *count > 0)?;
+            let seen = first.get(..count)?;
+            if !PREFACE.starts_with(seen) {
+                return Some(Version::One);
+            }
+            if count == PREFACE.len() {
+                return Some(Version::Two);
+            }
+            pause(LOOK).await;
+        }
+    };
+    within(limits.header_timeout, decide).await.flatten()
+}
+
+/// Serves a connection until it ends, or until `stop` and its last request has been answered.
+pub(crate) async fn serve<I>(
+    io: I,
+    version: Version,
+    peer: Peer,
+    serving: Arc<Serving>,
+    mut stop: watch::Receiver<bool>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = serving.limits.clone();
+    let io = TokioIo::new(io);
+    let service = service_fn(move |request| {
+        let serving = Arc::clone(&serving);
+        async move { Ok::<_, Infallible>(respond(&serving, request, peer).await) }
+    });
+    match version {
+        Version::One => {
+            let mut builder = http1::Builder::new();
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(limits.header_timeout)
+                .max_headers(limits.max_headers)
+                .max_buf_size(limits.max_header_bytes);
+            let mut connection = pin!(builder.serve_connection(io, service));
+            let ended = tokio::select! {
+                biased;
+                ended = connection.as_mut() => Some(ended),
+                _ = stop.wait_for(|stop| *stop) => None,
+            };
+            let ended = match ended {
+                Some(ended) => ended,
+                None => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            note(ended);
+        }
+        Version::Two => {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(limits.max_streams)
+                .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
+                .initial_stream_window_size(1 << 20)
+                .initial_connection_window_size(4 << 20)
+                .keep_alive_interval(limits.keep_alive)
+                .keep_alive_timeout(limits.keep_alive);
+            let mut connection = pin!(builder.serve_connection(io, service));
+            let ended = tokio::select! {
+                biased;
+                ended = connection.as_mut() => Some(ended),
+                _ = stop.wait_for(|stop| *stop) => None,
+            };
+            let ended = match ended {
+                Some(ended) => ended,
+                None => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            note(ended);
+        }
+    }
+}
+
+fn note(ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Answers one request; a panic on the way is a 500 for this request only.
+async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+    let activity = request.headers().get(&names::ACTIVITY_ID).filter(|given| given.len() <= 64).cloned();
+    let activity = activity.unwrap_or_else(activity::new);
+    let shown = activity.to_str().unwrap_or("").to_owned();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let answered = NoPanic(pin!(answer(serving, request, peer.secure))).await;
+    let mut close = false;
+    let mut reply = match answered {
+        Some(Ok(reply)) => reply,
+        Some(Err(problem)) => {
+            // The rest of a body that was not read would have to be read before the next request.
+            close = matches!(problem.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+            if problem.status == StatusCode::UNAUTHORIZED {
+                pause(serving.failures.note(peer.address, serving.service.clock.wall())).await;
+            }
+            Reply::problem(&problem, &shown)
+        }
+        None => {
+            tracing::error!(%method, path, "a request made the server panic: please report it");
+            Reply::problem(&Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the server made a mistake"), &shown)
+        }
+    };
+    tracing::debug!(%method, path, status = reply.status.as_u16(), activity = shown, "answered");
+    reply.finish(activity);
+    if close {
+        reply.set(&header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let mut response = Response::new(Full::new(reply.body));
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response
+}
+
+async fn answer(serving: &Serving, request: hyper::Request<Incoming>, secure: bool) -> Answer<Reply> {
+    let (parts, body) = request.into_parts();
+    let raw_path = parts.uri.path();
+    let path = Path::parse(raw_path).map_err(|bad| match bad {
+        crate::path::BadPath::Unknown => Problem::not_found(bad.message()),
+        _ => Problem::bad_request(bad.message()),
+    })?;
+    let limits = &serving.limits;
+    let body = body::read(body, limits.max_body_bytes, limits.body_timeout).await?;
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| parts.uri.authority().map(hyper::http::uri::Authority::as_str)).unwrap_or("localhost");
+    let endpoint = format!("{}://{host}", if secure { "https" } else { "http" });
+    let request = Request { method: parts.method, path, headers: parts.headers, body, endpoint };
+    serving.service.answer(&request, raw_path).await
+}
+
+/// A future whose panic is an outcome: none.
+struct NoPanic<F>(F);
+
+impl<F: Future + Unpin> Future for NoPanic<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.0).poll(context)));
+        match polled {
+            Ok(poll) => poll.map(Some),
+            Err(_) => Poll::Ready(None),
+        }
+    }
+}

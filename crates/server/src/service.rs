@@ -1,0 +1,379 @@
+//! From a request to its answer: who asks, about what, and who answers.
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed_core::{Catalog, Clock, ContainerInfo, DatabaseInfo, Error, ErrorKind, Mode};
+use hyper::{
+    Method, StatusCode,
+    header::{self, HeaderValue},
+};
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+
+use crate::{
+    account, admin,
+    auth::{self, Access, Keys, Signed},
+    batch,
+    exchange::{Reply, Request},
+    faults::{Faults, Trouble},
+    feed, items, lists, names,
+    open::{Containers, Open},
+    path::Target,
+    problem::{Answer, Problem, substatus},
+    query, session,
+};
+
+/// Everything that answers need.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) containers: Containers,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) keys: RwLock<Keys>,
+    pub(crate) account: String,
+    /// How many ranges a new container begins with.
+    pub(crate) ranges: usize,
+    /// How long all-versions mode looks back in containers that do not say.
+    pub(crate) retention: Option<Duration>,
+    pub(crate) faults: Faults,
+    pub(crate) faults_allowed: bool,
+}
+
+impl Service {
+    /// The answer to a request, whatever it is.
+    pub(crate) async fn answer(&self, request: &Request, raw_path: &str) -> Answer<Reply> {
+        let access = self.authorize(request)?;
+        if access == Access::ReadOnly && !is_read(request) {
+            return Err(Problem::new(StatusCode::FORBIDDEN, "this key may read but not write: use another"));
+        }
+        let trouble = self.faults.trouble(request.method.as_str(), raw_path, &request.path, self.clock.wall());
+        match trouble {
+            Some(Trouble::Before(problem)) => Err(problem),
+            Some(Trouble::After(problem)) => self.route(request).await.and(Err(problem)),
+            None => self.route(request).await,
+        }
+    }
+
+    fn authorize(&self, request: &Request) -> Answer<Access> {
+        let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
+        let signed = Signed {
+            authorization: text(&header::AUTHORIZATION),
+            ms_date: text(&names::MS_DATE),
+            date: text(&header::DATE),
+        };
+        auth::authorize(&self.keys.read(), request.method.as_str(), &request.path, signed, self.clock.wall()).map_err(
+            |refusal| {
+                let status = match refusal {
+                    auth::Refusal::Skewed => StatusCode::FORBIDDEN,
+                    _ => StatusCode::UNAUTHORIZED,
+                };
+                Problem::new(status, refusal.message())
+            },
+        )
+    }
+
+    async fn route(&self, request: &Request) -> Answer<Reply> {
+        match &request.path.target {
+            Target::Account => only(request, &Method::GET)
+                .map(|()| Reply::json(StatusCode::OK, &account::account(&self.account, &request.endpoint))),
+            Target::Databases => self.databases(request).await,
+            Target::Database(database) => self.database(request, database).await,
+            Target::Users(database) => {
+                self.database_info(database).await?;
+                empty_feed(request, "", "Users")
+            }
+            Target::Containers(database) => self.containers(request, database).await,
+            Target::Container(database, container) => self.container(request, database, container).await,
+            Target::Offers => self.offers(request).await,
+            Target::Offer(id) => self.offer(request, id).await,
+            Target::Admin(name) => admin::call(self, request, name).await,
+            Target::Items(database, container)
+            | Target::Item(database, container, _)
+            | Target::Ranges(database, container)
+            | Target::Scripts(database, container, _) => self.inside(request, database, container).await,
+        }
+    }
+
+    /// Answers about what lies inside a container. A handle that turns out to be of a container that was deleted is
+    /// forgotten, and the name looked up once more.
+    async fn inside(&self, request: &Request, database: &str, container: &str) -> Answer<Reply> {
+        let open = self.containers.get(database, container).await?;
+        match self.inside_open(request, &open).await {
+            Err(problem) if problem.substatus == Some(substatus::OWNER_MISSING) => {
+                self.containers.forget(&open.identity().container);
+                let open = self.containers.get(database, container).await?;
+                self.inside_open(request, &open).await
+            }
+            other => other,
+        }
+    }
+
+    async fn inside_open(&self, request: &Request, open: &Open) -> Answer<Reply> {
+        if let Some(intended) = request.text(&names::INTENDED_COLLECTION)?
+            && intended != open.rid
+        {
+            return Err(Problem::bad_request(format!(
+                "the request is meant for container {intended}, but {} is {} now",
+                open.name_link, open.rid
+            ))
+            .substatus(substatus::OTHER_CONTAINER));
+        }
+        if let Some(tokens) = request.text(&names::SESSION_TOKEN)? {
+            let seen = session::newest_seen(tokens)?;
+            if seen > open.reached() && seen > open.newest().await? {
+                let message = format!("the read session is not available: it has seen {seen}, which is not here");
+                return Err(Problem::not_found(message).substatus(substatus::READ_SESSION_NOT_AVAILABLE));
+            }
+        }
+        match (&request.path.target, &request.method) {
+            (Target::Ranges(..), &Method::GET) => ranges(request, open).await,
+            (Target::Scripts(.., kind), &Method::GET) => empty_feed(request, &open.rid, script_member(kind)),
+            (Target::Scripts(.., kind), _) => {
+                Err(Problem::bad_request(format!("{kind} are not supported: run such code in a change feed processor")))
+            }
+            (Target::Items(..), &Method::GET) => match feed::mode(request)? {
+                Some(mode) => feed::read(request, open, mode).await,
+                None => lists::read(request, open).await,
+            },
+            (Target::Items(..), &Method::POST) if request.flag(&names::IS_BATCH) => batch::run(request, open).await,
+            (Target::Items(..), &Method::POST) if request.flag(&names::IS_QUERY_PLAN) => query::plan(request, open),
+            (Target::Items(..), &Method::POST) if is_query(request) => {
+                query::items(request, open, self.clock.wall()).await
+            }
+            (Target::Items(..), &Method::POST) => items::create(request, open).await,
+            (Target::Item(.., id), &Method::GET) => items::read(request, open, id).await,
+            (Target::Item(.., id), &Method::PUT) => items::replace(request, open, id).await,
+            (Target::Item(.., id), &Method::PATCH) => items::patch(request, open, id).await,
+            (Target::Item(.., id), &Method::DELETE) => items::delete(request, open, id).await,
+            (_, method) => Err(Problem::method_not_allowed(method.as_str())),
+        }
+    }
+
+    async fn databases(&self, request: &Request) -> Answer<Reply> {
+        match request.method {
+            Method::POST if !is_query(request) => {
+                let body: Value = parse(request)?;
+                let name = account::resource_name(body.get("id"))?;
+                let info = self.catalog.create_database(&name).await.map_err(|error| Problem::from_catalog(&error))?;
+                let reply = Reply::json(StatusCode::CREATED, &account::database(&info));
+                Ok(reply.with_etag(&account::database_etag(&info)))
+            }
+            Method::GET | Method::POST => {
+                let all = self.catalog.list_databases().await?;
+                let all: Vec<Value> = all.iter().map(account::database).collect();
+                query::resources(request, "", "Databases", &all, self.clock.wall())
+            }
+            _ => Err(Problem::method_not_allowed(request.method.as_str())),
+        }
+    }
+
+    async fn database_info(&self, segment: &str) -> Answer<DatabaseInfo> {
+        let name = self.containers.database_name(segment).await?;
+        let found = self.catalog.list_databases().await?.into_iter().find(|info| info.name == name);
+        found.ok_or_else(|| Problem::not_found(format!("there is no database {segment}: create it first")))
+    }
+
+    async fn database(&self, request: &Request, segment: &str) -> Answer<Reply> {
+        let info = self.database_info(segment).await?;
+        match request.method {
+            Method::GET => {
+                let mut reply = Reply::json(StatusCode::OK, &account::database(&info));
+                reply.set_text(&names::CONTENT_PATH, &info.rid.to_string());
+                Ok(reply.with_etag(&account::database_etag(&info)))
+            }
+            Method::DELETE => {
+                check_if_match(request, &account::database_etag(&info))?;
+                self.catalog.delete_database(&info.name).await.map_err(|error| Problem::from_catalog(&error))?;
+                self.containers.forget_all();
+                Ok(Reply::new(StatusCode::NO_CONTENT, ""))
+            }
+            _ => Err(Problem::method_not_allowed(request.method.as_str())),
+        }
+    }
+
+    async fn containers(&self, request: &Request, segment: &str) -> Answer<Reply> {
+        let database = self.database_info(segment).await.map_err(|problem| match problem.status {
+            StatusCode::NOT_FOUND => problem.substatus(substatus::OWNER_MISSING),
+            _ => problem,
+        })?;
+        match request.method {
+            Method::POST if !is_query(request) => {
+                let mut spec = account::container_spec(&request.body, self.ranges, self.retention)?;
+                account::set_throughput(&mut spec, throughput(request)?);
+                let created = self.catalog.create_container(&database.name, spec).await;
+                let info = created.map_err(|error| Problem::from_catalog(&error))?;
+                Ok(shown_container(StatusCode::CREATED, &info, &database.name))
+            }
+            Method::GET | Method::POST => {
+                let all = self.catalog.list_containers(&database.name).await?;
+                let all: Vec<Value> = all.iter().map(account::container).collect();
+                query::resources(request, &database.rid.to_string(), "DocumentCollections", &all, self.clock.wall())
+            }
+            _ => Err(Problem::method_not_allowed(request.method.as_str())),
+        }
+    }
+
+    async fn container(&self, request: &Request, database: &str, container: &str) -> Answer<Reply> {
+        let missing = || Problem::not_found(format!("there is no container {container} in database {database}"));
+        let database = self.database_info(database).await.map_err(|problem| match problem.status {
+            StatusCode::NOT_FOUND => problem.substatus(substatus::OWNER_MISSING),
+            _ => problem,
+        })?;
+        let all = self.catalog.list_containers(&database.name).await?;
+        let named = all.iter().find(|info| info.spec.name == *container);
+        let info = named.or_else(|| all.iter().find(|info| info.rid.to_string() == *container)).ok_or_else(missing)?;
+        let name = &info.spec.name;
+        match request.method {
+            Method::GET => Ok(shown_container(StatusCode::OK, info, &database.name)),
+            Method::PUT => {
+                check_if_match(request, &account::container_etag(info))?;
+                let mut spec = account::container_spec(&request.body, info.spec.ranges, self.retention)?;
+                if spec.name != *name {
+                    return Err(Problem::bad_request(format!("the body names {}, but the path {name}", spec.name)));
+                }
+                account::keep_throughput(&mut spec, &info.spec);
+                let replaced = self.catalog.replace_container(&database.name, spec).await;
+                let info = replaced.map_err(|error| Problem::from_catalog(&error))?;
+                self.containers.forget(&info.rid);
+                Ok(shown_container(StatusCode::OK, &info, &database.name))
+            }
+            Method::DELETE => {
+                check_if_match(request, &account::container_etag(info))?;
+                let deleted = self.catalog.delete_container(&database.name, name).await;
+                deleted.map_err(|error| Problem::from_catalog(&error))?;
+                self.containers.forget(&info.rid);
+                Ok(Reply::new(StatusCode::NO_CONTENT, ""))
+            }
+            _ => Err(Problem::method_not_allowed(request.method.as_str())),
+        }
+    }
+
+    /// All containers of all databases, with the names of their databases.
+    async fn all_containers(&self) -> Result<Vec<(String, ContainerInfo)>, Error> {
+        let mut all = Vec::new();
+        for database in self.catalog.list_databases().await? {
+            match self.catalog.list_containers(&database.name).await {
+                Ok(containers) => all.extend(containers.into_iter().map(|info| (database.name.clone(), info))),
+                // Deleted in between.
+                Err(error) if error.kind() == ErrorKind::DatabaseNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn offers(&self, request: &Request) -> Answer<Reply> {
+        if !matches!(request.method, Method::GET | Method::POST) {
+            return Err(Problem::method_not_allowed(request.method.as_str()));
+        }
+        let offers: Vec<Value> = self.all_containers().await?.iter().map(|(_, info)| account::offer(info)).collect();
+        query::resources(request, "", "Offers", &offers, self.clock.wall())
+    }
+
+    async fn offer(&self, request: &Request, id: &str) -> Answer<Reply> {
+        let found = self.all_containers().await?.into_iter();
+        let mut found = found.filter(|(_, info)| account::offer_id(info).eq_ignore_ascii_case(id));
+        let (database, info) = found.next().ok_or_else(|| Problem::not_found(format!("there is no offer {id}")))?;
+        match request.method {
+            Method::GET => Ok(Reply::json(StatusCode::OK, &account::offer(&info))),
+            Method::PUT => {
+                let spec = account::with_throughput(&info.spec, &request.body)?;
+                let replaced = self.catalog.replace_container(&database, spec).await;
+                let info = replaced.map_err(|error| Problem::from_catalog(&error))?;
+                Ok(Reply::json(StatusCode::OK, &account::offer(&info)))
+            }
+            _ => Err(Problem::method_not_allowed(request.method.as_str())),
+        }
+    }
+}
+
+fn only(request: &Request, method: &Method) -> Answer<()> {
+    if request.method == *method { Ok(()) } else { Err(Problem::method_not_allowed(request.method.as_str())) }
+}
+
+fn parse(request: &Request) -> Answer<Value> {
+    serde_json::from_slice(&request.body)
+        .map_err(|error| Problem::bad_request(format!("the body is not JSON: {error}")))
+}
+
+fn is_query(request: &Request) -> bool {
+    let is_query_body = request
+        .headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"application/query+json"));
+    request.flag(&names::IS_QUERY) || is_query_body
+}
+
+/// Whether a request changes nothing.
+fn is_read(request: &Request) -> bool {
+    let queries =
+        matches!(request.path.target, Target::Items(..) | Target::Databases | Target::Containers(_) | Target::Offers);
+    match request.method {
+        Method::GET | Method::HEAD => true,
+        Method::POST => queries && (is_query(request) || request.flag(&names::IS_QUERY_PLAN)),
+        _ => false,
+    }
+}
+
+/// The throughput that a container is to be made with.
+fn throughput(request: &Request) -> Answer<Option<u64>> {
+    if let Some(settings) = request.text(&names::AUTOPILOT)? {
+        let settings: Value = serde_json::from_str(settings)
+            .map_err(|error| Problem::bad_request(format!("x-ms-cosmos-offer-autopilot-settings: {error}")))?;
+        return Ok(settings.get("maxThroughput").and_then(Value::as_u64));
+    }
+    match request.text(&names::OFFER_THROUGHPUT)? {
+        None => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| {
+            Problem::bad_request(format!("x-ms-offer-throughput is {text}: pass a number of request units"))
+        }),
+    }
+}
+
+fn check_if_match(request: &Request, etag: &str) -> Answer<()> {
+    match request.text(&header::IF_MATCH)? {
+        Some(wanted) if wanted != "*" && wanted != etag => {
+            Err(Problem::new(StatusCode::PRECONDITION_FAILED, "it has another version: read it again"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn shown_container(status: StatusCode, info: &ContainerInfo, database: &str) -> Reply {
+    let mut reply = Reply::json(status, &account::container(info)).with_etag(&account::container_etag(info));
+    reply.set_text(&names::ALT_CONTENT_PATH, &format!("dbs/{database}"));
+    reply.set_text(&names::CONTENT_PATH, &info.rid.to_string());
+    reply
+}
+
+async fn ranges(request: &Request, open: &Open) -> Answer<Reply> {
+    if feed::mode(request)? == Some(Mode::AllVersions) {
+        return Err(Problem::bad_request("pkranges have no Full-Fidelity Feed"));
+    }
+    let live = open.fresh_ranges().await?;
+    let etag = account::ranges_etag(open, &live);
+    let known = request.text(&header::IF_NONE_MATCH)?;
+    let mut reply = if known == Some(&etag) {
+        Reply::new(StatusCode::NOT_MODIFIED, "")
+    } else {
+        Reply::json(StatusCode::OK, &account::ranges(open, &live))
+    };
+    reply.set(&names::ITEM_COUNT, HeaderValue::from(if known == Some(&etag) { 0 } else { live.len() }));
+    reply.set_text(&names::CONTENT_PATH, &open.rid);
+    reply.set_text(&names::ALT_CONTENT_PATH, &open.name_link);
+    Ok(reply.with_etag(&etag))
+}
+
+fn script_member(kind: &str) -> &'static str {
+    match kind {
+        "sprocs" => "StoredProcedures",
+        "triggers" => "Triggers",
+        "udfs" => "UserDefinedFunctions",
+        _ => "Conflicts",
+    }
+}
+
+fn empty_feed(request: &Request, owner: &str, member: &str) -> Answer<Reply> {
+    only(request, &Method::GET)?;
+    Ok(Reply::json(StatusCode::OK, &json!({ "_rid": owner, member: [], "_count": 0 })))
+}
