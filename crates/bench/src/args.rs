@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// Owns leases of a store in this folder and says what they weigh: what `memory_per_lease` runs as a child process
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) memory_child: Option<PathBuf>,
+
+    /// Serves a store in this folder until killed: what `server_ready` runs as a child process
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) serve_child: Option<PathBuf>,
 }
 
 impl Args {

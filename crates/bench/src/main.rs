@@ -53,6 +53,9 @@ fn run(args: &Args) -> Result<()> {
     if let Some(folder) = &args.memory_child {
         return rows::processor::say_memory_of_leases(folder);
     }
+    if let Some(folder) = &args.serve_child {
+        return rows::server::serve_until_killed(folder);
+    }
     if args.list {
         return print(&report::list(rows::all()));
     }

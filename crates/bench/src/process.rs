@@ -15,9 +15,12 @@ pub(crate) fn cpu_seconds() -> Result<f64> {
 
 /// Memory that is in use right now, in bytes.
 pub(crate) fn resident_bytes() -> Result<u64> {
-    let kibibytes =
-        resident(&fs::read_to_string("/proc/self/status")?).ok_or("/proc/self/status is not as expected")?;
-    Ok(kibibytes * 1024)
+    resident_bytes_of(&fs::read_to_string("/proc/self/status")?)
+}
+
+/// Memory that is in use by the process with this `/proc/PID/status`, in bytes.
+pub(crate) fn resident_bytes_of(status: &str) -> Result<u64> {
+    Ok(resident(status).ok_or("/proc/PID/status is not as expected")? * 1024)
 }
 
 /// Fields 14 and 15, user and system time. The name in field 2 may hold anything, so counting begins behind it.

@@ -205,14 +205,29 @@ fn range_rid(open: &Open, id: &RangeId) -> String {
     rid.map(|rid| rid.to_string()).unwrap_or_default()
 }
 
+/// Request units a second, as clients ask for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Throughput {
+    /// So many.
+    Fixed(u64),
+    /// As needed, up to so many.
+    UpTo(u64),
+}
+
 /// The throughput of a container. Nothing is held to it; SDKs and tools like to read and set it.
 pub(crate) fn offer(info: &ContainerInfo) -> Value {
-    let throughput = info.spec.other.get(THROUGHPUT).and_then(Value::as_u64).unwrap_or(DEFAULT_THROUGHPUT);
+    let kept = info.spec.other.get(THROUGHPUT);
+    let throughput = kept.and_then(Value::as_u64).unwrap_or(DEFAULT_THROUGHPUT);
+    let mut content = json!({ "offerThroughput": throughput, "offerIsRUPerMinuteThroughputEnabled": false });
+    if let Some(most) = kept.and_then(|kept| kept.get("max")).and_then(Value::as_u64) {
+        content["offerThroughput"] = (most / 10).into();
+        content["offerAutopilotSettings"] = json!({ "maxThroughput": most });
+    }
     let id = offer_id(info);
     json!({
         "resource": format!("dbs/{}/colls/{}/", info.rid.database_part(), info.rid),
         "offerType": "Invalid", "offerVersion": "V2", "offerResourceId": info.rid.to_string(),
-        "content": { "offerThroughput": throughput, "offerIsRUPerMinuteThroughputEnabled": false },
+        "content": content,
         "id": id, "_rid": id, "_self": format!("offers/{id}/"), "_etag": container_etag(info),
         "_ts": info.timestamp.as_secs(),
     })
@@ -224,23 +239,27 @@ pub(crate) fn offer_id(info: &ContainerInfo) -> String {
 }
 
 /// Notes a throughput.
-pub(crate) fn set_throughput(spec: &mut ContainerSpec, throughput: Option<u64>) {
-    if let Some(throughput) = throughput {
-        spec.other.insert(THROUGHPUT.to_owned(), throughput.into());
-    }
+pub(crate) fn set_throughput(spec: &mut ContainerSpec, throughput: Option<Throughput>) {
+    let kept = match throughput {
+        None => return,
+        Some(Throughput::Fixed(units)) => units.into(),
+        Some(Throughput::UpTo(most)) => json!({ "max": most }),
+    };
+    spec.other.insert(THROUGHPUT.to_owned(), kept);
 }
 
 /// The settings of a container with another throughput.
 pub(crate) fn with_throughput(spec: &ContainerSpec, body: &[u8]) -> Answer<ContainerSpec> {
     let offer: Value = serde_json::from_slice(body)
         .map_err(|error| Problem::bad_request(format!("the body of an offer is a JSON object: {error}")))?;
-    let throughput = offer.pointer("/content/offerThroughput").and_then(Value::as_u64);
-    let automatic = offer.pointer("/content/offerAutopilotSettings/maxThroughput").and_then(Value::as_u64);
-    let throughput = automatic
-        .or(throughput)
+    let fixed = offer.pointer("/content/offerThroughput").and_then(Value::as_u64).map(Throughput::Fixed);
+    let most = offer.pointer("/content/offerAutopilotSettings/maxThroughput").and_then(Value::as_u64);
+    let throughput = most
+        .map(Throughput::UpTo)
+        .or(fixed)
         .ok_or_else(|| Problem::bad_request("an offer needs content.offerThroughput, a positive number"))?;
     let mut spec = spec.clone();
-    spec.other.insert(THROUGHPUT.to_owned(), throughput.into());
+    set_throughput(&mut spec, Some(throughput));
     Ok(spec)
 }
 

@@ -11,7 +11,8 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use crate::{
-    account, admin,
+    account::{self, Throughput},
+    admin,
     auth::{self, Access, Keys, Signed},
     batch,
     exchange::{Reply, Request},
@@ -316,15 +317,15 @@ fn is_read(request: &Request) -> bool {
 }
 
 /// The throughput that a container is to be made with.
-fn throughput(request: &Request) -> Answer<Option<u64>> {
+fn throughput(request: &Request) -> Answer<Option<Throughput>> {
     if let Some(settings) = request.text(&names::AUTOPILOT)? {
         let settings: Value = serde_json::from_str(settings)
             .map_err(|error| Problem::bad_request(format!("x-ms-cosmos-offer-autopilot-settings: {error}")))?;
-        return Ok(settings.get("maxThroughput").and_then(Value::as_u64));
+        return Ok(settings.get("maxThroughput").and_then(Value::as_u64).map(Throughput::UpTo));
     }
     match request.text(&names::OFFER_THROUGHPUT)? {
         None => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| {
+        Some(text) => text.parse().map(|units| Some(Throughput::Fixed(units))).map_err(|_| {
             Problem::bad_request(format!("x-ms-offer-throughput is {text}: pass a number of request units"))
         }),
     }

@@ -5,6 +5,7 @@ pub(crate) mod feed;
 pub(crate) mod lifecycle;
 pub(crate) mod point_reads;
 pub(crate) mod processor;
+pub(crate) mod server;
 pub(crate) mod wake_up;
 pub(crate) mod writes;
 
@@ -24,6 +25,7 @@ const FAMILIES: &[&[Experiment]] = &[
     wake_up::EXPERIMENTS,
     lifecycle::EXPERIMENTS,
     processor::EXPERIMENTS,
+    server::EXPERIMENTS,
 ];
 
 /// One line of the table, before it is measured.

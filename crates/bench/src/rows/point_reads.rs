@@ -50,7 +50,7 @@ fn point_reads(context: &Context) -> Result<Vec<Measurement>> {
 }
 
 /// Something to read items from.
-trait Source: Clone + Send + Sync + 'static {
+pub(super) trait Source: Clone + Send + Sync + 'static {
     fn read(&self, item: u64) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -72,7 +72,7 @@ impl Source for Arc<File> {
 }
 
 /// Reads random items with all readers until `length` is over, and returns the reads per second.
-async fn read_for(source: &impl Source, items: u64, length: Duration, seed: u64) -> Result<f64> {
+pub(super) async fn read_for(source: &impl Source, items: u64, length: Duration, seed: u64) -> Result<f64> {
     let start = Instant::now();
     let readers = (0..READERS).map(|reader| {
         let source = source.clone();

@@ -193,9 +193,20 @@ impl Serialize for PartitionKeyVersion {
 
 impl<'de> Deserialize<'de> for PartitionKeyVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match u64::deserialize(deserializer)? {
-            1 => Ok(Self::V1),
-            2 => Ok(Self::V2),
+        /// Some clients write the name instead of the number.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(u64),
+            Name(String),
+        }
+        let written = match Written::deserialize(deserializer)? {
+            Written::Number(number) => number.to_string(),
+            Written::Name(name) => name,
+        };
+        match written.trim_start_matches(['V', 'v']) {
+            "1" => Ok(Self::V1),
+            "2" => Ok(Self::V2),
             other => Err(de::Error::custom(format!("partition key version {other} is neither 1 nor 2"))),
         }
     }
@@ -231,6 +242,19 @@ mod tests {
 
     fn hierarchical(paths: &[&str]) -> PartitionKeyDefinition {
         PartitionKeyDefinition::hierarchical(paths).unwrap()
+    }
+
+    #[test]
+    fn a_version_is_a_number_or_its_name() {
+        let version = |text: &str| serde_json::from_str::<PartitionKeyVersion>(text);
+        for (text, wanted) in [("1", PartitionKeyVersion::V1), ("2", PartitionKeyVersion::V2)] {
+            assert_eq!(version(text).unwrap(), wanted);
+            assert_eq!(version(&format!("\"V{text}\"")).unwrap(), wanted);
+            assert_eq!(version(&format!("\"v{text}\"")).unwrap(), wanted);
+        }
+        for bad in ["3", "\"\"", "\"two\"", "null", "-1", "1.5"] {
+            assert!(version(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

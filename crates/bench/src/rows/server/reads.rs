@@ -1,0 +1,112 @@
+//! Point reads over HTTP.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use changefeed_server::Server;
+use hyper::{HeaderMap, Method, StatusCode};
+
+use super::{
+    CONNECTIONS, Context, Experiment, Goal, Row,
+    bare::Bare,
+    client::{Client, ask_for, signed},
+};
+use crate::{
+    Result, documents, load,
+    measure::{self, Measurement},
+    rows::point_reads,
+    store::Store,
+};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    rows: &[
+        Row {
+            name: "http_point_reads_1",
+            unit: "reads/s",
+            baseline: "bare_hyper_1",
+            goal: Some(Goal::RatioAtLeast(0.7)),
+        },
+        Row {
+            name: "http_point_reads_32",
+            unit: "reads/s",
+            baseline: "bare_hyper_32",
+            goal: Some(Goal::RatioAtLeast(0.7)),
+        },
+        Row { name: "http_point_reads_32_engine", unit: "reads/s", baseline: "engine_in_process", goal: None },
+    ],
+    run: reads,
+};
+
+/// A request is made ready for each of so many items.
+const ITEMS: u64 = 1000;
+
+/// Where requests go, with their headers.
+type Requests = Arc<Vec<(String, HeaderMap)>>;
+
+fn reads(context: &Context) -> Result<Vec<Measurement>> {
+    let runtime = load::runtime()?;
+    let folder = context.place.folder("http_reads")?;
+    let (rounds, length) = (context.scale.rounds, context.scale.round);
+    let store = runtime.block_on(Store::filled(&folder.join("store"), ITEMS, 1))?;
+    let server = Server::builder(store.engine.catalog()).listen(([127, 0, 0, 1], 0).into());
+    let server = runtime.block_on(server.start())?;
+    let requests: Requests = Arc::new((0..ITEMS).map(request).collect::<Result<_>>()?);
+    let sample = runtime.block_on(sample(server.address(), &requests))?;
+    let bytes = sample.len();
+    let bare = runtime.block_on(Bare::start(sample))?;
+    let over_http =
+        |address: SocketAddr, connections: u64| runtime.block_on(read_for(address, connections, length, &requests));
+    let one = measure::interleaved(rounds, |_| over_http(bare.address, 1), |_| over_http(server.address(), 1))?;
+    let many = measure::interleaved(
+        rounds,
+        |_| over_http(bare.address, CONNECTIONS),
+        |_| over_http(server.address(), CONNECTIONS),
+    )?;
+    let engine = measure::interleaved(
+        rounds,
+        |seed| runtime.block_on(point_reads::read_for(&store.container, ITEMS, length, seed as u64)),
+        |_| over_http(server.address(), CONNECTIONS),
+    )?;
+    runtime.block_on(server.stop());
+    runtime.block_on(store.engine.close())?;
+    let note = format!("{bytes} bytes each, client on the same cores");
+    Ok(vec![
+        Measurement::of("http_point_reads_1", &one, |rate| *rate).note(note.clone()),
+        Measurement::of("http_point_reads_32", &many, |rate| *rate).note(note.clone()),
+        Measurement::of("http_point_reads_32_engine", &engine, |rate| *rate).note(note),
+    ])
+}
+
+fn request(item: u64) -> Result<(String, HeaderMap)> {
+    let id = documents::id(item);
+    let link = format!("dbs/bench/colls/items/docs/{id}");
+    let key = format!("[\"{}\"]", documents::partition_key(item));
+    let headers = signed("get", "docs", &link, &[("x-ms-documentdb-partitionkey", key)])?;
+    Ok((format!("/{link}"), headers))
+}
+
+async fn sample(address: SocketAddr, requests: &Requests) -> Result<Bytes> {
+    let (path, headers) = requests.first().ok_or("there are no requests")?;
+    let answer = Client::connect(address).await?.ask(Method::GET, path, headers, Bytes::new()).await?;
+    match answer.status {
+        StatusCode::OK => Ok(answer.body),
+        status => Err(format!("a read was answered with {status}: {:?}", answer.body).into()),
+    }
+}
+
+async fn read_for(address: SocketAddr, connections: u64, length: Duration, requests: &Requests) -> Result<f64> {
+    let requests = Arc::clone(requests);
+    ask_for(address, connections, length, move |client, number| {
+        let requests = Arc::clone(&requests);
+        Box::pin(async move {
+            let index = usize::try_from(number * 7919 % ITEMS)?;
+            let (path, headers) = requests.get(index).ok_or("there is no such request")?;
+            let answer = client.ask(Method::GET, path, headers, Bytes::new()).await?;
+            if answer.status != StatusCode::OK || answer.body.is_empty() {
+                return Err(format!("a read was answered with {}", answer.status).into());
+            }
+            Ok(())
+        })
+    })
+    .await
+}
