@@ -1,6 +1,9 @@
 //! Checks at every write to a lease: S2 to S5, S10, S14, and what a takeover was.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use changefeed::lease::document::LeaseDocument;
 use changefeed_core::FeedRange;
@@ -28,7 +31,7 @@ pub enum End {
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// The document.
-    pub document: LeaseDocument,
+    pub document: Arc<LeaseDocument>,
     /// When it was last written.
     pub written: u64,
     /// When its owner last wrote it.
@@ -62,6 +65,8 @@ pub struct Ledger {
     confirmed: BTreeMap<(ProcessId, String), VecDeque<u64>>,
     /// Whether the first leases are complete.
     pub complete: bool,
+    /// Whether a lease was created, deleted or given another range since the cover was checked.
+    reshaped: bool,
     /// Whether an operator made a hole that is not filled yet.
     holed: bool,
     /// Tokens whose successors were being created, and by whom.
@@ -125,7 +130,7 @@ impl Ledger {
     /// The promise that this breaks.
     pub fn wrote(
         &mut self,
-        new: LeaseDocument,
+        new: Arc<LeaseDocument>,
         writer: Writer<'_>,
         truth: &Truth,
         reached: &mut dyn FnMut(Sometimes),
@@ -135,15 +140,17 @@ impl Ledger {
             Some(old) => self.replaced(old, &new, writer, reached)?,
             None => self.created(&new, writer, reached)?,
         };
-        self.check_position(old.as_ref().map(|old| &old.document), &new, truth)?;
+        self.check_position(old.as_ref().map(|old| &*old.document), &new, truth)?;
         lease.written = writer.now;
-        self.leases.insert(new.id, lease);
+        let shape = |document: &LeaseDocument| (document.range(), document.is_gone());
+        self.reshaped |= old.as_ref().is_none_or(|old| shape(&old.document) != shape(&new));
+        self.leases.insert(new.id.clone(), lease);
         self.check_cover()
     }
 
     fn created(
         &mut self,
-        new: &LeaseDocument,
+        new: &Arc<LeaseDocument>,
         writer: Writer<'_>,
         reached: &mut dyn FnMut(Sometimes),
     ) -> Result<Lease, Broken> {
@@ -165,7 +172,7 @@ impl Ledger {
             }
         }
         let taken_at = position(new.continuation.as_deref());
-        Ok(Lease { document: new.clone(), written: writer.now, renewed: writer.now, taken_at, asked: None })
+        Ok(Lease { document: Arc::clone(new), written: writer.now, renewed: writer.now, taken_at, asked: None })
     }
 
     /// The narrowest lease that the new one lies in.
@@ -180,14 +187,14 @@ impl Ledger {
     fn replaced(
         &mut self,
         old: &Lease,
-        new: &LeaseDocument,
+        new: &Arc<LeaseDocument>,
         writer: Writer<'_>,
         reached: &mut dyn FnMut(Sometimes),
     ) -> Result<Lease, Broken> {
         let (before, token) = (&old.document, new.token.as_str().to_owned());
         let holder = self.holder(old);
         let mut lease = old.clone();
-        lease.document = new.clone();
+        lease.document = Arc::clone(new);
         lease.asked = match (before.hand_over(), new.hand_over()) {
             (Some(a), Some(b)) if a == b => old.asked,
             (_, Some(_)) => Some(writer.now),
@@ -321,6 +328,7 @@ impl Ledger {
     /// The promise that this breaks.
     pub fn deleted(&mut self, id: &str, writer: Writer<'_>) -> Result<(), Broken> {
         let Some(old) = self.leases.remove(id) else { return Ok(()) };
+        self.reshaped = true;
         let token = old.document.token.as_str().to_owned();
         let holder = self.holder(&old);
         self.splitters.remove(&token);
@@ -342,7 +350,7 @@ impl Ledger {
 
     /// S10: every key has a lease, and two leases have keys in common only if one lies inside the other.
     fn check_cover(&mut self) -> Result<(), Broken> {
-        if !self.complete {
+        if !self.complete || !std::mem::take(&mut self.reshaped) {
             return Ok(());
         }
         let ranges: Vec<(&str, FeedRange)> = self.ranges().collect();
