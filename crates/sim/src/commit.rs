@@ -23,6 +23,8 @@ pub struct Server {
     pub process: ProcessId,
     /// Its name.
     pub name: Arc<str>,
+    /// When it asked.
+    pub sent: u64,
     /// Which store.
     pub store: Store,
     /// The store itself.
@@ -87,7 +89,7 @@ impl Server {
         let world = &self.world;
         let now = world.exec.now();
         let expiration = world.scenario.processor.expiration * 1000;
-        let writer = Writer { process: self.process, name: &self.name, now, expiration };
+        let writer = Writer { process: self.process, name: &self.name, now, sent: self.sent, expiration };
         let result = match write {
             Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => match lease {
                 None => {

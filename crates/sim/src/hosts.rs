@@ -342,9 +342,8 @@ fn check_loss(
     if *loss == Loss::Expired {
         world.reached(Sometimes::SelfFenced);
         let (now, expiration) = (world.exec.now(), world.scenario.processor.expiration * 1000);
-        // Of a write that has just been confirmed the process may have heard after it had decided.
-        let heard = ledger.confirmed_before(process, token, now.saturating_sub(expiration * 3 / 10));
-        let since = heard.map(|begun| now - begun);
+        // Of a write that is confirmed in this moment it may hear after it has decided.
+        let since = ledger.confirmed_before(process, token, now).map(|begun| now - begun);
         let least = expiration * 7 / 10;
         return match since {
             Some(since) if since < least => {

@@ -116,6 +116,7 @@ async fn delete_lease(world: &Arc<World>, pick: u64) {
         world: Arc::clone(world),
         process: WORLD,
         name: "operator".into(),
+        sent: world.exec.now(),
         store: Store::Leases,
         inner: Arc::clone(world.stores.leases.backend()),
     };

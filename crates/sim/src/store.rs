@@ -187,6 +187,7 @@ impl SimStore {
             world: Arc::clone(&self.world),
             process: self.process,
             name: Arc::clone(&self.name),
+            sent: self.world.exec.now(),
             store: self.store,
             inner: Arc::clone(&self.inner),
         };
@@ -314,7 +315,8 @@ impl Backend for SimStore {
             && let Some(lease) = lease
             && lease.owner.as_deref() == Some(&*self.name)
         {
-            self.world.ledger.lock().confirm(self.process, lease.token.as_str(), begun);
+            let heard = self.world.exec.now();
+            self.world.ledger.lock().confirm(self.process, lease.token.as_str(), begun, heard);
         }
         written
     }

@@ -40,6 +40,11 @@ pub struct Lease {
     pub taken_at: Option<u64>,
     /// Since when somebody asks for it.
     pub asked: Option<u64>,
+    /// When it was created.
+    pub created: u64,
+    /// Whether it was created by a request that had been under way since before the lease around it existed. Nobody
+    /// can prevent that, but nothing may be delivered in its name.
+    pub undead: bool,
 }
 
 /// What is known about the writer of a lease.
@@ -51,6 +56,8 @@ pub struct Writer<'a> {
     pub name: &'a str,
     /// The time.
     pub now: u64,
+    /// When it sent the request.
+    pub sent: u64,
     /// The expiration interval, in microseconds.
     pub expiration: u64,
 }
@@ -61,8 +68,8 @@ pub struct Ledger {
     leases: BTreeMap<String, Lease>,
     sessions: BTreeMap<String, ProcessId>,
     ends: BTreeMap<(ProcessId, String), (u64, End)>,
-    /// When a process began its last writes of a lease that it knows to have succeeded.
-    confirmed: BTreeMap<(ProcessId, String), VecDeque<u64>>,
+    /// When a process began its last writes of a lease, and when it heard that they were done.
+    confirmed: BTreeMap<(ProcessId, String), VecDeque<(u64, u64)>>,
     /// Whether the first leases are complete.
     pub complete: bool,
     /// Whether a lease was created, deleted or given another range since the cover was checked.
@@ -109,19 +116,19 @@ impl Ledger {
         self.ends.get(&(process, token.to_owned())).copied()
     }
 
-    /// A process knows that a write it began at this moment was done.
-    pub fn confirm(&mut self, process: ProcessId, token: &str, begun: u64) {
-        let begins = self.confirmed.entry((process, token.to_owned())).or_default();
-        if begins.len() == CONFIRMED {
-            begins.pop_front();
+    /// A process hears that a write it began at `begun` was done.
+    pub fn confirm(&mut self, process: ProcessId, token: &str, begun: u64, heard: u64) {
+        let writes = self.confirmed.entry((process, token.to_owned())).or_default();
+        if writes.len() == CONFIRMED {
+            writes.pop_front();
         }
-        begins.push_back(begun);
+        writes.push_back((begun, heard));
     }
 
-    /// When a process began the last write before a moment that it knows to have succeeded.
+    /// When a process began the last write of which it had heard before this moment.
     pub fn confirmed_before(&self, process: ProcessId, token: &str, moment: u64) -> Option<u64> {
-        let begins = self.confirmed.get(&(process, token.to_owned()))?;
-        begins.iter().rev().copied().find(|begun| *begun <= moment)
+        let writes = self.confirmed.get(&(process, token.to_owned()))?;
+        writes.iter().rev().find(|(_, heard)| *heard < moment).map(|(begun, _)| *begun)
     }
 
     /// A lease was written or created.
@@ -157,9 +164,12 @@ impl Ledger {
         if let Some(session) = new.session() {
             self.sessions.insert(session.to_owned(), writer.process);
         }
+        let mut undead = false;
         if let Some(parent) = self.parent_of(new) {
             let (token, at) = (&parent.document.token, &parent.document.continuation);
-            if *at != new.continuation && !self.holed {
+            let differs = *at != new.continuation && !self.holed;
+            undead = differs && writer.sent < parent.created;
+            if differs && !undead {
                 let message = format!(
                     "lease {} begins at {:?}, but its parent {token} has the checkpoint {at:?}",
                     new.token, new.continuation
@@ -171,8 +181,15 @@ impl Ledger {
                 reached(Sometimes::TwoSplitters);
             }
         }
-        let taken_at = position(new.continuation.as_deref());
-        Ok(Lease { document: Arc::clone(new), written: writer.now, renewed: writer.now, taken_at, asked: None })
+        Ok(Lease {
+            document: Arc::clone(new),
+            written: writer.now,
+            renewed: writer.now,
+            taken_at: position(new.continuation.as_deref()),
+            asked: None,
+            created: writer.now,
+            undead,
+        })
     }
 
     /// The narrowest lease that the new one lies in.
