@@ -80,6 +80,11 @@ impl Hosts {
         self.0.iter().all(|machine| machine.main.as_ref().is_some_and(|life| life.started))
     }
 
+    /// Whether one is down.
+    pub fn is_down(&self, host: usize) -> bool {
+        self.0.get(host).is_none_or(|machine| machine.main.is_none())
+    }
+
     /// Whether all are down.
     pub fn all_down(&self) -> bool {
         self.0.iter().all(|machine| machine.main.is_none() && machine.twin.is_none())

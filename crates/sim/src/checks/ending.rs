@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use changefeed_core::FeedRange;
 
-use super::ledger::position;
-use crate::{hosts, nemesis, workload::Writer, world::World};
+use super::ledger::{Lease, position};
+use crate::{hosts, nemesis, scenario::LastAct, workload::Writer, world::World};
 
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(250);
@@ -39,11 +39,7 @@ pub async fn quiet_phase(world: &Arc<World>, writer: &mut Writer) {
     if !report(world, "L5", "a host did not start", started.await) {
         return;
     }
-    let handled = until(world, limit, || match world.truth.lock().unhandled().next() {
-        None => Ok(()),
-        Some(change) => Err(format!("item {} at {} was never handled", change.item, change.lsn)),
-    });
-    if !report(world, "S1", "changes are lost or stuck", handled.await) {
+    if !report(world, "S1", "changes are lost or stuck", until(world, limit, || handled(world)).await) {
         return;
     }
     if !report(world, "L1", "a lease does not catch up", until(world, limit, || caught_up(world)).await) {
@@ -79,7 +75,62 @@ async fn steady(world: &Arc<World>, writer: &mut Writer) {
         let what = format!("item {} at {} waited for {STEADY_CYCLES} cycles in good times", change.item, change.lsn);
         return world.violated("L1", what);
     }
-    stop_all(world).await;
+    if last_act(world, writer).await {
+        stop_all(world).await;
+    }
+}
+
+/// The first host dies or stops: what it leaves behind is taken over in time, and work goes on.
+async fn last_act(world: &Arc<World>, writer: &mut Writer) -> bool {
+    let plan = &world.scenario.processor;
+    // A cycle is spread by a quarter, and clocks are up to five percent wrong.
+    let cycle = plan.acquire * 5 / 4 * 20 / 19;
+    let trips = (world.ledger.lock().leases().count() as u64 + 4) * 4 * world.scenario.network.slowest_micros / 1000;
+    // One cycle to see what the host wrote last, if the store does not tell, and one to see that it is silent.
+    let limit = match world.scenario.last_act {
+        LastAct::Stay => return true,
+        LastAct::Crash => {
+            hosts::crash(world, 0);
+            plan.expiration * 20 / 19 + 2 * cycle + trips
+        }
+        LastAct::Stop => {
+            hosts::stop(world, 0, false);
+            let down = until(world, plan.stop_deadline * 2, || match world.hosts.lock().is_down(0) {
+                true => Ok(()),
+                false => Err("it is up".to_owned()),
+            });
+            if !report(world, "L4", "a host does not stop", down.await) {
+                return false;
+            }
+            cycle + trips
+        }
+    };
+    for _ in 0..5 {
+        writer.write().await;
+    }
+    if !report(world, "L2", "a lease is not taken over", until(world, limit, || owned(world)).await) {
+        return false;
+    }
+    let handled = until(world, plan.acquire * STEADY_CYCLES, || handled(world));
+    report(world, "L1", "work does not go on", handled.await)
+}
+
+/// Every lease belongs to a process that lives.
+fn owned(world: &World) -> Result<(), String> {
+    let ledger = world.ledger.lock();
+    let free = |lease: &&Lease| ledger.holder(lease).is_none_or(|holder| world.exec.is_dead(holder));
+    match ledger.leases().find(free) {
+        None => Ok(()),
+        Some(lease) => Err(format!("{} of {:?}", lease.document.token, lease.document.owner)),
+    }
+}
+
+/// Nothing is left to do.
+fn handled(world: &World) -> Result<(), String> {
+    match world.truth.lock().unhandled().next() {
+        None => Ok(()),
+        Some(change) => Err(format!("item {} at {} was never handled", change.item, change.lsn)),
+    }
 }
 
 async fn stop_all(world: &Arc<World>) {

@@ -271,8 +271,9 @@ impl Ledger {
     ) -> Result<End, Broken> {
         let (before, token) = (&old.document, &new.token);
         if new.session().is_none() {
-            // A release or a grant: only the holder may.
-            if holder != Some(writer.process) {
+            // A release or a grant: only the holder may, or the one that a lease was granted to and that has not taken it.
+            let granted = before.session().is_none() && before.owner.as_deref() == Some(writer.name);
+            if holder != Some(writer.process) && !granted {
                 let message = format!("{} gave lease {token} of {:?} away", writer.name, before.owner);
                 return Err(("S4", message));
             }
