@@ -33,8 +33,11 @@ scripts/check-dependencies
 say "tests"
 cargo test --workspace --locked --no-fail-fast
 
-say "simulation: 200 seeds of crashes, stalls, lost answers, splits and merges"
-cargo run --release --locked --quiet -p changefeed-sim -- --seeds 0..200
+say "simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges"
+cargo run --release --locked --quiet -p changefeed-sim -- --seeds 0..1000
+
+say "simulation: every planted bug is found"
+cargo run --release --locked --quiet -p changefeed-sim -- --mutants
 
 say "examples"
 scripts/run-examples

@@ -1,6 +1,11 @@
 //! Effective partition key: the bytes by which a container orders and divides its partition keys.
 
-use std::{fmt, hash, str::FromStr, sync::Arc};
+use std::{
+    fmt::{self, Write as _},
+    hash,
+    str::FromStr,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -9,6 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// Bytes kept in place: with the length and the tag they fill 24 bytes, and a version 2 key (16 bytes) never allocates.
 const INLINE: usize = 22;
 const _: () = assert!(size_of::<Epk>() == 24);
+
+const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
 /// An effective partition key, compared byte by byte; its text form is upper-case hexadecimal.
 ///
@@ -114,7 +121,11 @@ impl hash::Hash for Epk {
 
 impl fmt::Display for Epk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02X}"))
+        let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
+        self.as_bytes().iter().try_for_each(|byte| {
+            f.write_char(digit(byte >> 4))?;
+            f.write_char(digit(*byte))
+        })
     }
 }
 
@@ -136,14 +147,22 @@ impl FromStr for Epk {
                 format!("effective partition key {text:?} has an odd number of hexadecimal digits"),
             ));
         }
-        let bytes: Option<Vec<u8>> =
-            pairs.iter().map(|[high, low]| Some(nibble(*high)? << 4 | nibble(*low)?)).collect();
-        match bytes {
-            Some(bytes) => Ok(Self::from_bytes(&bytes)),
+        let (mut short, mut long) = ([0; INLINE], Vec::new());
+        let bytes = match short.get_mut(..pairs.len()) {
+            Some(bytes) => bytes,
             None => {
-                Err(Error::new(ErrorKind::BadRange, format!("effective partition key {text:?} is not hexadecimal")))
+                long.resize(pairs.len(), 0);
+                long.as_mut_slice()
             }
+        };
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+            let (Some(high), Some(low)) = (nibble(*high), nibble(*low)) else {
+                let message = format!("effective partition key {text:?} is not hexadecimal");
+                return Err(Error::new(ErrorKind::BadRange, message));
+            };
+            *byte = high << 4 | low;
         }
+        Ok(Self::from_bytes(bytes))
     }
 }
 
@@ -155,7 +174,21 @@ impl Serialize for Epk {
 
 impl<'de> Deserialize<'de> for Epk {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        struct Text;
+
+        impl de::Visitor<'_> for Text {
+            type Value = Epk;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Epk, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(Text)
     }
 }
 

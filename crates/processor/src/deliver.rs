@@ -108,30 +108,28 @@ impl Delivery<'_> {
         let mut fence = self.keeper.fence.clone();
         let mut hurry = self.hurry.clone();
         let mut warned = false;
-        loop {
+        let ended = loop {
             tokio::select! {
                 biased;
                 verdict = &mut answer => return match verdict {
-                    Ok(Ok(verdict)) => Called::Verdict(verdict),
-                    Ok(Err(error)) => Called::Failed(error),
+                    Ok(verdict) => called(verdict),
                     Err(_) => Called::Failed(DelegateError::new(panic_message(handle).await)),
                 },
                 () = &mut timeout => {
-                    handle.end().await;
                     let limit = limit.unwrap_or_default();
-                    return Called::Failed(DelegateError::new(format!("the delegate did not return within {limit:?}")));
+                    break Called::Failed(DelegateError::new(format!("the delegate did not return within {limit:?}")));
                 }
-                () = told(&mut hurry) => {
-                    handle.end().await;
-                    return Called::GivenUp;
-                }
+                () = told(&mut hurry) => break Called::GivenUp,
                 () = fence.until(|status| status.lost.is_some()), if !warned => {
                     // The call may finish, but what it does will be done again by the new owner.
                     warned = true;
                     cancel.send_replace(true);
                 }
             }
-        }
+        };
+        handle.end().await;
+        // It may have returned before it could be ended: what it has done need not be done again.
+        answer.try_recv().map_or(ended, called)
     }
 
     fn context(&self, changes: &[Change], attempt: u32, last: bool, cancelled: watch::Receiver<bool>) -> Context {
@@ -298,6 +296,13 @@ impl Delivery<'_> {
             () = sleep => true,
         };
         paused && self.keeper.fence.holds(self.shared.runtime.monotonic())
+    }
+}
+
+fn called(verdict: Result<Verdict, DelegateError>) -> Called {
+    match verdict {
+        Ok(verdict) => Called::Verdict(verdict),
+        Err(error) => Called::Failed(error),
     }
 }
 

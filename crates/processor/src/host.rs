@@ -101,7 +101,7 @@ pub(crate) struct Host {
     /// The epoch of the last worker of each lease.
     epochs: BTreeMap<LeaseToken, u64>,
     first_cycle: bool,
-    orders: Orders,
+    pub(crate) orders: Orders,
     reports: mpsc::UnboundedSender<Report>,
     inbox: mpsc::UnboundedReceiver<Report>,
 }
@@ -146,6 +146,7 @@ impl Host {
             };
             self.rest(pause, took).await;
         }
+        self.part().await;
         while !self.running.is_empty() {
             match self.inbox.recv().await {
                 Some(report) => self.take_report(report),
@@ -312,7 +313,12 @@ impl Host {
                     return Ok(());
                 }
                 let Shared { store, runtime, identity, .. } = &*self.shared;
-                if let Some(lease) = OwnedLease::take(store, runtime, identity, seen).await? {
+                let taken = OwnedLease::take(store, runtime, identity, seen).await;
+                if taken.is_err() {
+                    // It may have been done all the same: then what we were to adopt under an older epoch is void.
+                    self.epochs.insert(token.clone(), seen.document.epoch() + 1);
+                }
+                if let Some(lease) = taken? {
                     self.start(lease);
                 }
                 Ok(())

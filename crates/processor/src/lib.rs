@@ -16,6 +16,7 @@ pub mod lease;
 pub mod mutant;
 mod notification;
 mod options;
+mod parting;
 mod patience;
 mod processor;
 mod pull;

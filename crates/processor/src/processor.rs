@@ -24,7 +24,7 @@ use crate::{
     },
     notification::{Failure, Notification, Notifier},
     options::{Checkpoint, Options},
-    patience::Patient,
+    patience::{Patient, Stubborn},
     runtime::{Runtime, TokioRuntime},
     worker::Orders,
 };
@@ -64,7 +64,7 @@ impl Processor {
     }
 
     /// Starts a host: makes sure that the leases exist, and begins to take its share of them. From the moment this
-    /// returns for the first time, no change is lost.
+    /// returns for the first time, no change is lost. A store that is busy or away is given some seconds.
     ///
     /// # Errors
     /// `InvalidArgument` if the lease container or its leases do not fit, and those of the stores.
@@ -78,15 +78,16 @@ impl Processor {
             letters.container = Patient::container(&letters.container, &runtime, options.read_timeout);
         }
         let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
-        let store = Arc::new(LeaseStore::new(leases, prefix)?);
-        let session = new_session(&*runtime);
+        // Later a refused request is tried again in the next cycle; here it would fail the start.
         let bootstrap = Bootstrap {
-            store: &store,
-            monitored: &monitored,
+            store: &LeaseStore::new(Stubborn::container(&leases, &runtime), prefix.clone())?,
+            monitored: &Stubborn::container(&monitored, &runtime),
             runtime: &runtime,
             start: &options.start,
             mode: self.mode,
         };
+        let store = Arc::new(LeaseStore::new(leases, prefix)?);
+        let session = new_session(&*runtime);
         let anchors = bootstrap.run().await?;
         let stop_deadline = options.stop_deadline;
         let shared = Arc::new(Shared {

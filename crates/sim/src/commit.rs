@@ -6,7 +6,7 @@ use changefeed::{DeadLetterDocument, lease::document::LeaseDocument};
 use changefeed_core::{Backend, Batch, ErrorKind, Result, Write, Written};
 
 use crate::{
-    checks::ledger::Writer,
+    checks::ledger::{Broken, Writer},
     exec::{ProcessId, WORLD},
     reach::Sometimes,
     scenario::Store,
@@ -23,29 +23,30 @@ pub struct Server {
     pub process: ProcessId,
     /// Its name.
     pub name: Arc<str>,
+    /// When it asked.
+    pub sent: u64,
     /// Which store.
     pub store: Store,
     /// The store itself.
     pub inner: Arc<dyn Backend>,
 }
 
-/// The token of the lease that a batch renews in this name, if it does.
-pub fn renewed(store: Store, batch: &Batch, name: &str) -> Option<String> {
+/// The lease that a batch writes, if it does.
+pub fn lease_in(store: Store, batch: &Batch) -> Option<Arc<LeaseDocument>> {
     if store != Store::Leases {
         return None;
     }
     match batch.writes.first()? {
         Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => {
-            let document = LeaseDocument::parse(body).ok()?;
-            (document.owner.as_deref() == Some(name)).then(|| document.token.as_str().to_owned())
+            LeaseDocument::parse(body).ok().map(Arc::new)
         }
         Write::Delete { .. } => None,
     }
 }
 
 impl Server {
-    /// Performs a batch.
-    pub async fn commit(&self, batch: Batch) -> Result<Vec<Written>> {
+    /// Performs a batch; `lease`: what [`lease_in`] found in it.
+    pub async fn commit(&self, batch: Batch, lease: Option<Arc<LeaseDocument>>) -> Result<Vec<Written>> {
         let write = batch.writes.first().cloned();
         let written = self.inner.write(batch).await;
         let Some(write) = write else { return written };
@@ -57,14 +58,14 @@ impl Server {
                 let lsn = results.first().map_or(0, |written| written.lsn.get());
                 match self.store {
                     Store::Feed => {}
-                    Store::Leases => self.lease(&write, lsn),
+                    Store::Leases => self.lease(&write, lease, lsn),
                     Store::Letters => self.letter(&write),
                 }
             }
             Err(error) => {
                 self.world.log(format_args!("{} {:?} {write:?} failed: {}", self.name, self.store, error.kind()));
                 match error.kind() {
-                    ErrorKind::PreconditionFailed => self.note_conflict(&write),
+                    ErrorKind::PreconditionFailed => self.note_conflict(&write, lease.as_deref()),
                     ErrorKind::AlreadyExists if !self.world.ledger.lock().complete => {
                         self.world.reached(Sometimes::BootstrapRace);
                     }
@@ -75,9 +76,8 @@ impl Server {
         written
     }
 
-    fn note_conflict(&self, write: &Write) {
-        let Write::Replace { body, .. } = write else { return };
-        let Ok(document) = LeaseDocument::parse(body) else { return };
+    fn note_conflict(&self, write: &Write, lease: Option<&LeaseDocument>) {
+        let (Write::Replace { .. }, Some(document)) = (write, lease) else { return };
         let ledger = self.world.ledger.lock();
         if ledger.by_token(document.token.as_str()).and_then(|lease| ledger.holder(lease)) == Some(self.process) {
             drop(ledger);
@@ -85,37 +85,19 @@ impl Server {
         }
     }
 
-    fn lease(&self, write: &Write, lsn: u64) {
+    fn lease(&self, write: &Write, lease: Option<Arc<LeaseDocument>>, lsn: u64) {
         let world = &self.world;
         let now = world.exec.now();
         let expiration = world.scenario.processor.expiration * 1000;
-        let writer = Writer { process: self.process, name: &self.name, now, expiration };
+        let writer = Writer { process: self.process, name: &self.name, now, sent: self.sent, expiration };
         let result = match write {
-            Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => {
-                match LeaseDocument::parse(body) {
-                    Err(_) => {
-                        self.other_document(body);
-                        Ok(())
-                    }
-                    Ok(document) => {
-                        let epoch = document.epoch();
-                        world.log(format_args!(
-                            "{} lease {} owner {} epoch {epoch} at {}{}{}",
-                            self.name,
-                            document.token,
-                            document.owner.as_deref().unwrap_or("-"),
-                            document.continuation.as_deref().unwrap_or("-"),
-                            document.hand_over().map(|asked| format!(" for {}", asked.to)).unwrap_or_default(),
-                            if document.is_gone() { " gone" } else { "" },
-                        ));
-                        if document.suspect().is_some() {
-                            world.reached(Sometimes::Careful);
-                        }
-                        let truth = world.truth.lock();
-                        world.ledger.lock().wrote(document, writer, &truth, &mut |what| world.reached(what))
-                    }
+            Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => match lease {
+                None => {
+                    self.other_document(body);
+                    Ok(())
                 }
-            }
+                Some(document) => self.lease_document(document, writer),
+            },
             Write::Delete { id, .. } => {
                 world.log(format_args!("{} deletes {id}", self.name));
                 world.ledger.lock().deleted(id, writer)
@@ -126,6 +108,25 @@ impl Server {
         }
         world.ledger.lock().newest = lsn;
         world.news(Store::Leases, |_| true);
+    }
+
+    fn lease_document(&self, document: Arc<LeaseDocument>, writer: Writer<'_>) -> Result<(), Broken> {
+        let world = &self.world;
+        world.log(format_args!(
+            "{} lease {} owner {} epoch {} at {}{}{}",
+            self.name,
+            document.token,
+            document.owner.as_deref().unwrap_or("-"),
+            document.epoch(),
+            document.continuation.as_deref().unwrap_or("-"),
+            document.hand_over().map(|asked| format!(" for {}", asked.to)).unwrap_or_default(),
+            if document.is_gone() { " gone" } else { "" },
+        ));
+        if document.suspect().is_some() {
+            world.reached(Sometimes::Careful);
+        }
+        let truth = world.truth.lock();
+        world.ledger.lock().wrote(document, writer, &truth, &mut |what| world.reached(what))
     }
 
     /// `.info` says that the first leases are complete.

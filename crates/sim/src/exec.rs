@@ -375,11 +375,9 @@ impl Exec {
         let Some((&(at, _), _)) = inner.timers.first_key_value() else { return false };
         self.now.store(at.max(self.now()), Ordering::Relaxed);
         inner.polls = 0;
-        let later = inner.timers.split_off(&(at, u64::MAX));
-        let due = std::mem::replace(&mut inner.timers, later);
-        drop(inner);
-        for waker in due.into_values() {
-            waker.wake();
+        while let Some(timer) = inner.timers.first_entry().filter(|timer| timer.key().0 == at) {
+            // Waking only notes a number, under another lock.
+            timer.remove().wake();
         }
         true
     }

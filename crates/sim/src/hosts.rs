@@ -80,6 +80,11 @@ impl Hosts {
         self.0.iter().all(|machine| machine.main.as_ref().is_some_and(|life| life.started))
     }
 
+    /// Whether one is down.
+    pub fn is_down(&self, host: usize) -> bool {
+        self.0.get(host).is_none_or(|machine| machine.main.is_none())
+    }
+
     /// Whether all are down.
     pub fn all_down(&self) -> bool {
         self.0.iter().all(|machine| machine.main.is_none() && machine.twin.is_none())
@@ -342,9 +347,8 @@ fn check_loss(
     if *loss == Loss::Expired {
         world.reached(Sometimes::SelfFenced);
         let (now, expiration) = (world.exec.now(), world.scenario.processor.expiration * 1000);
-        // Of a write that has just been confirmed the process may have heard after it had decided.
-        let heard = ledger.confirmed_before(process, token, now.saturating_sub(expiration * 3 / 10));
-        let since = heard.map(|begun| now - begun);
+        // Of a write that is confirmed in this moment it may hear after it has decided.
+        let since = ledger.confirmed_before(process, token, now).map(|begun| now - begun);
         let least = expiration * 7 / 10;
         return match since {
             Some(since) if since < least => {

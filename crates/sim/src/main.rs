@@ -91,17 +91,21 @@ fn replay(args: &Args, scenario: Scenario) -> bool {
 }
 
 fn hunt_mutants(args: &Args) -> bool {
-    let mut survivors = 0;
+    let mut survivors = Vec::new();
     println!("{:<28} {:>6}  found by", "planted bug", "seed");
     for mutant in mutants::ALL {
+        let name = format!("{mutant:?}");
         match mutants::hunt(mutant, args.budget, args.threads) {
-            Some((seed, violation)) => println!("{:<28} {seed:>6}  {violation}", format!("{mutant:?}")),
+            Some((seed, violation)) => println!("{name:<28} {seed:>6}  {violation}"),
             None => {
-                survivors += 1;
-                println!("{:<28} {:>6}  NOT FOUND in {} seeds", format!("{mutant:?}"), "-", args.budget);
+                println!("{name:<28} {:>6}  NOT FOUND in {} seeds", "-", args.budget);
+                survivors.push(name);
             }
         }
     }
-    println!("{} planted bugs, {survivors} not found", mutants::ALL.len());
-    survivors == 0
+    match survivors.as_slice() {
+        [] => println!("{} planted bugs, all found", mutants::ALL.len()),
+        names => println!("{} planted bugs, {} not found: {}", mutants::ALL.len(), names.len(), names.join(", ")),
+    }
+    survivors.is_empty()
 }

@@ -116,10 +116,11 @@ async fn delete_lease(world: &Arc<World>, pick: u64) {
         world: Arc::clone(world),
         process: WORLD,
         name: "operator".into(),
+        sent: world.exec.now(),
         store: Store::Leases,
         inner: Arc::clone(world.stores.leases.backend()),
     };
-    match server.commit(Batch::single(Some(key), write)).await {
+    match server.commit(Batch::single(Some(key), write), None).await {
         Ok(_) => world.reached(Sometimes::DocumentDeleted),
         Err(error) if error.kind() == ErrorKind::ItemNotFound => {}
         Err(error) => world.log(format_args!("the operator failed: {error:?}")),

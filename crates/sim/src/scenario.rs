@@ -30,6 +30,21 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// How long things may go wrong; then comes the quiet phase.
     pub chaos: u64,
+    /// What the first host does once everything is at rest.
+    #[serde(default)]
+    pub last_act: LastAct,
+}
+
+/// What the first host does once everything is at rest; the others must take over what it leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LastAct {
+    /// It goes on.
+    #[default]
+    Stay,
+    /// It dies.
+    Crash,
+    /// It is stopped in good order.
+    Stop,
 }
 
 /// One machine.
@@ -235,8 +250,9 @@ impl Scenario {
             matches!(fault.what, Wrong::Stop { .. } | Wrong::Split { .. } | Wrong::Merge { .. } | Wrong::Jump { .. })
         };
         let edible = self.workload.poison_per_mille == 0 && self.workload.killers == 0;
+        let alive = self.last_act != LastAct::Crash;
         let stored = matches!(self.processor.checkpoint, CheckpointPlan::Automatic | CheckpointPlan::Manual(1));
-        self.is_calm() && self.delegate.is_healthy() && edible && stored && self.faults.iter().all(planned)
+        self.is_calm() && self.delegate.is_healthy() && edible && alive && stored && self.faults.iter().all(planned)
     }
 
     /// Whether only items that deserve it may become dead letters: nothing else fails, and no process dies or seems
@@ -247,7 +263,8 @@ impl Scenario {
             Wrong::Trouble { store, kind, .. } => *store == Store::Leases && *kind != Trouble::NoDeletes,
             _ => false,
         };
-        self.is_calm() && self.delegate.is_healthy() && !self.faults.iter().any(deadly)
+        let deadly = self.faults.iter().any(deadly) || self.last_act == LastAct::Crash;
+        self.is_calm() && self.delegate.is_healthy() && !deadly
     }
 
     fn is_calm(&self) -> bool {

@@ -4,7 +4,7 @@ use changefeed::mutant::Mutant;
 
 use crate::{
     run::run,
-    scenario::{DelegatePlan, Scenario},
+    scenario::{DelegatePlan, LastAct, Scenario},
 };
 
 /// Leaves out what is not needed to break the same promise.
@@ -47,6 +47,7 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
             simpler.hosts.pop();
         });
     }
+    add(&|simpler| simpler.last_act = LastAct::Stay);
     add(&|simpler| simpler.ranges = 1);
     add(&|simpler| simpler.hosts.iter_mut().for_each(|host| (host.drift_ppm, host.offset) = (0, 0)));
     add(&|simpler| {

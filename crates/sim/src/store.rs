@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use changefeed::lease::document::LeaseDocument;
 use changefeed_core::{
     Backend, Batch, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item, ItemKey, ItemPage,
     ListItems, PhysicalRange, ReadChanges, Result, Write, Written, async_trait,
@@ -165,7 +166,7 @@ impl SimStore {
     }
 
     /// A request that changes something: the server goes on with it whatever becomes of the caller.
-    async fn send(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn send(&self, batch: Batch, lease: Option<Arc<LeaseDocument>>) -> Result<Vec<Written>> {
         let deletes = batch.writes.iter().any(|write| matches!(write, Write::Delete { .. }));
         let journey = self.journey(deletes);
         let unknown = |store: &Self| store.timed_out().with_unknown_effect();
@@ -186,18 +187,19 @@ impl SimStore {
             world: Arc::clone(&self.world),
             process: self.process,
             name: Arc::clone(&self.name),
+            sent: self.world.exec.now(),
             store: self.store,
             inner: Arc::clone(&self.inner),
         };
         if journey.there + journey.back == 0 && journey.fate == Fate::Answered {
-            return server.commit(batch).await;
+            return server.commit(batch, lease).await;
         }
         let (reply, mut answer) = oneshot::channel();
         let exec = self.world.exec.clone();
         let (there, back) = (Duration::from_micros(journey.there), Duration::from_micros(journey.back));
         self.world.exec.detach("server", async move {
             exec.sleep(there).await;
-            let written = server.commit(batch).await;
+            let written = server.commit(batch, lease).await;
             exec.sleep(back).await;
             drop(reply.send(written));
         });
@@ -307,12 +309,14 @@ impl Backend for SimStore {
 
     async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
         let begun = self.world.exec.now();
-        let token = commit::renewed(self.store, &batch, &self.name);
-        let written = self.send(batch).await;
+        let lease = commit::lease_in(self.store, &batch);
+        let written = self.send(batch, lease.clone()).await;
         if written.is_ok()
-            && let Some(token) = token
+            && let Some(lease) = lease
+            && lease.owner.as_deref() == Some(&*self.name)
         {
-            self.world.ledger.lock().confirm(self.process, &token, begun);
+            let heard = self.world.exec.now();
+            self.world.ledger.lock().confirm(self.process, lease.token.as_str(), begun, heard);
         }
         written
     }

@@ -109,10 +109,14 @@ impl Truth {
         self.changes.iter().rev().take_while(|change| change.lsn > lsn).any(|change| range.contains(&change.epk))
     }
 
+    /// Whether the feed shows this change.
+    fn is_shown(&self, change: &Written) -> bool {
+        self.mode == Mode::AllVersions || !change.superseded && !change.deleted
+    }
+
     /// Whether the feed owes this change: it shows it, and it came after the start.
     fn is_owed(&self, change: &Written) -> bool {
-        let shown = self.mode == Mode::AllVersions || !change.superseded && !change.deleted;
-        shown && self.floor.is_some_and(|floor| change.lsn > floor)
+        self.is_shown(change) && self.floor.is_some_and(|floor| change.lsn > floor)
     }
 
     fn is_done(&self, change: &Written) -> bool {
@@ -129,6 +133,13 @@ impl Truth {
     /// Changes that are owed and that nobody has handled.
     pub fn unhandled(&self) -> impl Iterator<Item = &Written> {
         self.changes.iter().filter(|change| self.is_owed(change) && !change.dead && change.handled == 0)
+    }
+
+    /// Changes of `range` after `lsn` that nobody has handled, owed or not: a lease may begin before it must.
+    pub fn waiting(&self, range: &FeedRange, lsn: u64) -> impl Iterator<Item = &Written> {
+        let first = self.changes.partition_point(|change| change.lsn <= lsn);
+        let open = |change: &&Written| self.is_shown(change) && !change.dead && change.handled == 0;
+        self.changes.iter().skip(first).filter(open).filter(|change| range.contains(&change.epk))
     }
 
     /// Whether there is a change of `range` after `lsn` that is owed.

@@ -59,6 +59,37 @@ fn nothing_is_left_unfinished() {
     }
 }
 
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn the_guarantees_name_tests_and_checks_that_exist() {
+    let files = sources();
+    let all: String = files.iter().map(|file| fs::read_to_string(file).expect("read a source file")).collect();
+    let page = fs::read_to_string(root().join("docs/guarantees.md")).expect("read the guarantees");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
+    assert!(rows.len() > 15, "found only {} promises", rows.len());
+    for held_by in rows.iter().filter_map(|row| row.split('|').nth(3)) {
+        for name in quoted(held_by) {
+            let exists = if name.ends_with(".rs") {
+                files.iter().any(|file| file.ends_with(name))
+            } else {
+                all.contains(&format!("fn {name}(")) || all.contains(&format!("mod {name};"))
+            };
+            assert!(exists, "docs/guarantees.md names {name}, which is not there");
+        }
+        for word in held_by.split(|c: char| !c.is_ascii_alphanumeric()) {
+            let is_check = word.strip_prefix(['S', 'L']).is_some_and(|number| number.parse::<u8>().is_ok());
+            assert!(
+                !is_check || all.contains(&format!("\"{word}\"")),
+                "docs/guarantees.md names {word}, which no simulation checks"
+            );
+        }
+    }
+}
+
 #[test]
 fn every_dependency_comes_from_the_registry_and_has_a_licence_that_deny_toml_allows() {
     let allowed = fs::read_to_string(root().join("deny.toml")).expect("read deny.toml");

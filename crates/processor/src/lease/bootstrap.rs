@@ -19,6 +19,9 @@ use crate::{
 /// A lock that nobody has touched for this long, as far as we saw, is free: its holder died. .NET uses the same span.
 const LOCK_LIFE: Duration = Duration::from_secs(30);
 
+/// A write whose answer is lost so often in a row will not be answered at all.
+const TRIES: u32 = 5;
+
 /// Between two looks at a lock that another host holds.
 const LOCK_PAUSE: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(3) };
 
@@ -122,14 +125,31 @@ impl Bootstrap<'_> {
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
         let info = InfoDocument::new(&id, field.clone(), &anchors);
-        match self.store.create_raw(&id, field.as_deref(), info.to_json()).await {
-            Ok(Some(_)) => Ok(anchors),
-            Ok(None) => Ok(self.read_info().await?.map_or(anchors, |info| info.anchors())),
-            Err(error) if error.effect() == Effect::Unknown => match self.read_info().await? {
-                Some(info) => Ok(info.anchors()),
-                None => Err(error),
-            },
-            Err(error) => Err(error),
+        if self.ensure(&id, field.as_deref(), info.to_json()).await? {
+            return Ok(anchors);
+        }
+        Ok(self.read_info().await?.map_or(anchors, |info| info.anchors()))
+    }
+
+    /// Sees to it that a document exists; false if this may not be the one. What became of a write that was not
+    /// answered is found out by reading.
+    async fn ensure(&self, id: &str, field: Option<&str>, body: Vec<u8>) -> Result<bool> {
+        let mut failures = 0;
+        loop {
+            match self.store.create_raw(id, field, body.clone()).await {
+                Ok(created) => return Ok(created.is_some()),
+                Err(error) if error.effect() == Effect::Unknown => {
+                    if self.store.read_raw(id, field).await?.is_some() {
+                        return Ok(false);
+                    }
+                    failures += 1;
+                    if failures == TRIES {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            self.runtime.sleep(LOCK_PAUSE.after(failures, self.runtime.random())).await;
         }
     }
 
@@ -176,14 +196,7 @@ impl Bootstrap<'_> {
         if let Some(Anchor::Continuation(token)) = anchor {
             document.continuation = Some(token);
         }
-        match self.store.create(document.clone()).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.effect() == Effect::Unknown => match self.store.read(&document).await? {
-                Some(_) => Ok(()),
-                None => Err(error),
-            },
-            Err(error) => Err(error),
-        }
+        self.ensure(&document.id, document.partition_key.as_deref(), document.to_json()).await.map(drop)
     }
 
     /// Refuses leases of another mode, and a container that a Java host uses under our name.

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use changefeed_core::{FeedRange, Mode, Timestamp};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use self::members::Members;
+use self::members::{Members, Unknown};
 pub use self::{
     error::{DocumentError, JavaDialect},
     info::{Anchor, Anchors, InfoDocument},
@@ -74,7 +74,7 @@ pub struct LeaseDocument {
     partition_id: Option<String>,
     stored_etag: Option<String>,
     stored_ts: i64,
-    unknown: Members,
+    unknown: Unknown,
 }
 
 impl LeaseDocument {
@@ -102,7 +102,7 @@ impl LeaseDocument {
             partition_id: None,
             stored_etag: None,
             stored_ts: 0,
-            unknown: Members::default(),
+            unknown: Unknown::default(),
         }
     }
 
@@ -130,7 +130,7 @@ impl LeaseDocument {
             partition_id,
             stored_etag: members.take_text("_etag")?,
             stored_ts: members.take("_ts", "a whole number")?.unwrap_or_default(),
-            unknown: members,
+            unknown: members.into_unknown(),
         };
         if version == LeaseVersion::FeedRange && lease.range().is_none() {
             return Err(DocumentError::bad_field("FeedRange", "is missing, and LeaseToken is not min-max"));
@@ -201,7 +201,7 @@ impl Serialize for LeaseDocument {
 }
 
 /// Java's leases have the same ids or look much the same, but other positions in them.
-fn refuse_java(members: &Members) -> Result<(), DocumentError> {
+fn refuse_java(members: &Members<'_>) -> Result<(), DocumentError> {
     // Written by every .NET host, never by a Java host: at least one of them.
     let net = ["version", "properties", "PartitionId", "FeedRange", "Mode"];
     if members.has("feedRange") || members.has("version") && !net.iter().skip(1).any(|name| members.has(name)) {
@@ -213,7 +213,7 @@ fn refuse_java(members: &Members) -> Result<(), DocumentError> {
     Ok(())
 }
 
-fn take_version(members: &mut Members) -> Result<LeaseVersion, DocumentError> {
+fn take_version(members: &mut Members<'_>) -> Result<LeaseVersion, DocumentError> {
     match members.take("version", "a whole number")?.unwrap_or_default() {
         0 => Ok(LeaseVersion::Range),
         1 => Ok(LeaseVersion::FeedRange),
@@ -222,7 +222,7 @@ fn take_version(members: &mut Members) -> Result<LeaseVersion, DocumentError> {
 }
 
 /// The token; leases of SDK version 2 have `PartitionId` in its place, and keep it.
-fn take_token(members: &mut Members) -> Result<(LeaseToken, Option<String>), DocumentError> {
+fn take_token(members: &mut Members<'_>) -> Result<(LeaseToken, Option<String>), DocumentError> {
     let partition_id = members.take_text("PartitionId")?;
     let text = members.take_text("LeaseToken")?.or_else(|| partition_id.clone());
     let text = text.ok_or_else(|| DocumentError::bad_field("LeaseToken", "is missing"))?;
@@ -232,7 +232,7 @@ fn take_token(members: &mut Members) -> Result<(LeaseToken, Option<String>), Doc
     }
 }
 
-fn take_mode(members: &mut Members) -> Result<Option<Mode>, DocumentError> {
+fn take_mode(members: &mut Members<'_>) -> Result<Option<Mode>, DocumentError> {
     match members.take_text("Mode")? {
         None => Ok(None),
         Some(text) if text.eq_ignore_ascii_case(INCREMENTAL) => Ok(Some(Mode::LatestVersion)),

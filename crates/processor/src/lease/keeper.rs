@@ -430,7 +430,7 @@ fn advance(document: &mut LeaseDocument, progress: &Progress) {
 }
 
 /// Takes the lease out of our hands: to nobody, or to the one who asked for it, with an epoch of its own.
-fn set_free(document: &mut LeaseDocument, to: Option<&str>) {
+pub(crate) fn set_free(document: &mut LeaseDocument, to: Option<&str>) {
     document.owner = to.map(str::to_owned);
     document.set_epoch(document.epoch() + 1);
     document.set_session(None);

@@ -186,10 +186,15 @@ impl Deliveries {
     }
 }
 
-/// S7: who begins to work must hold the lease, or have lost it abruptly and not know yet.
+/// S7: who begins to work must hold the lease, or have lost it abruptly and not know yet. S8: a lease that was replaced
+/// stays so.
 fn check_owner(call: &Call<'_>, ledger: &Ledger, reached: &mut dyn FnMut(Sometimes)) -> Result<(), Broken> {
     let token = call.token;
-    let holder = ledger.by_token(token).and_then(|lease| ledger.holder(lease));
+    let lease = ledger.by_token(token);
+    if lease.is_some_and(|lease| lease.undead) {
+        return Err(("S8", format!("process {} works on lease {token}, which was replaced before", call.process)));
+    }
+    let holder = lease.and_then(|lease| ledger.holder(lease));
     if holder == Some(call.process) {
         return Ok(());
     }

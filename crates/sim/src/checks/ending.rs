@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::ledger::position;
-use crate::{hosts, nemesis, workload::Writer, world::World};
+use changefeed_core::FeedRange;
+
+use super::ledger::{Lease, position};
+use crate::{hosts, nemesis, scenario::LastAct, workload::Writer, world::World};
 
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(250);
@@ -24,7 +26,7 @@ pub async fn quiet_phase(world: &Arc<World>, writer: &mut Writer) {
     let deaths = if workload.killers > 0 { 12 * (plan.expiration + 10_000) } else { 0 };
     let bisections = if workload.poison_per_mille > 0 { 120_000 } else { 0 };
     let each = world.scenario.delegate.longest + 6 * world.scenario.network.slowest_micros / 1000;
-    let backlog = world.truth.lock().unhandled().count() as u64 * each;
+    let backlog = world.truth.lock().waiting(&FeedRange::full(), 0).count() as u64 * each;
     let limit = 3 * plan.expiration + 10 * plan.acquire + 60_000 + deaths + bisections + backlog;
     let started = until(world, limit, || {
         if world.hosts.lock().all_started() {
@@ -37,11 +39,10 @@ pub async fn quiet_phase(world: &Arc<World>, writer: &mut Writer) {
     if !report(world, "L5", "a host did not start", started.await) {
         return;
     }
-    let handled = until(world, limit, || match world.truth.lock().unhandled().next() {
-        None => Ok(()),
-        Some(change) => Err(format!("item {} at {} was never handled", change.item, change.lsn)),
-    });
-    if !report(world, "S1", "changes are lost or stuck", handled.await) {
+    if !report(world, "S1", "changes are lost or stuck", until(world, limit, || handled(world)).await) {
+        return;
+    }
+    if !report(world, "L1", "a lease does not catch up", until(world, limit, || caught_up(world)).await) {
         return;
     }
     let cycles = (world.ledger.lock().leases().count() as u64).div_ceil(world.scenario.hosts.len() as u64) + 4;
@@ -74,7 +75,62 @@ async fn steady(world: &Arc<World>, writer: &mut Writer) {
         let what = format!("item {} at {} waited for {STEADY_CYCLES} cycles in good times", change.item, change.lsn);
         return world.violated("L1", what);
     }
-    stop_all(world).await;
+    if last_act(world, writer).await {
+        stop_all(world).await;
+    }
+}
+
+/// The first host dies or stops: what it leaves behind is taken over in time, and work goes on.
+async fn last_act(world: &Arc<World>, writer: &mut Writer) -> bool {
+    let plan = &world.scenario.processor;
+    // A cycle is spread by a quarter, and clocks are up to five percent wrong.
+    let cycle = plan.acquire * 5 / 4 * 20 / 19;
+    let trips = (world.ledger.lock().leases().count() as u64 + 4) * 4 * world.scenario.network.slowest_micros / 1000;
+    // One cycle to see what the host wrote last, if the store does not tell, and one to see that it is silent.
+    let limit = match world.scenario.last_act {
+        LastAct::Stay => return true,
+        LastAct::Crash => {
+            hosts::crash(world, 0);
+            plan.expiration * 20 / 19 + 2 * cycle + trips
+        }
+        LastAct::Stop => {
+            hosts::stop(world, 0, false);
+            let down = until(world, plan.stop_deadline * 2, || match world.hosts.lock().is_down(0) {
+                true => Ok(()),
+                false => Err("it is up".to_owned()),
+            });
+            if !report(world, "L4", "a host does not stop", down.await) {
+                return false;
+            }
+            cycle + trips
+        }
+    };
+    for _ in 0..5 {
+        writer.write().await;
+    }
+    if !report(world, "L2", "a lease is not taken over", until(world, limit, || owned(world)).await) {
+        return false;
+    }
+    let handled = until(world, plan.acquire * STEADY_CYCLES, || handled(world));
+    report(world, "L1", "work does not go on", handled.await)
+}
+
+/// Every lease belongs to a process that lives.
+fn owned(world: &World) -> Result<(), String> {
+    let ledger = world.ledger.lock();
+    let free = |lease: &&Lease| ledger.holder(lease).is_none_or(|holder| world.exec.is_dead(holder));
+    match ledger.leases().find(free) {
+        None => Ok(()),
+        Some(lease) => Err(format!("{} of {:?}", lease.document.token, lease.document.owner)),
+    }
+}
+
+/// Nothing is left to do.
+fn handled(world: &World) -> Result<(), String> {
+    match world.truth.lock().unhandled().next() {
+        None => Ok(()),
+        Some(change) => Err(format!("item {} at {} was never handled", change.item, change.lsn)),
+    }
 }
 
 async fn stop_all(world: &Arc<World>) {
@@ -105,6 +161,21 @@ async fn stop_all(world: &Arc<World>) {
         let what = format!("item {} at {} cannot be handled, and is no dead letter", change.item, change.lsn);
         world.violated("S13", what);
     }
+}
+
+/// Nothing waits behind any checkpoint.
+fn caught_up(world: &World) -> Result<(), String> {
+    let (ledger, truth) = (world.ledger.lock(), world.truth.lock());
+    for lease in ledger.leases() {
+        let (Some(range), at) = (lease.document.range(), position(lease.document.continuation.as_deref())) else {
+            continue;
+        };
+        // Where a lease without a checkpoint begins is written elsewhere; what it owes was checked before.
+        if let Some(change) = at.and_then(|at| truth.waiting(&range, at).next()) {
+            return Err(format!("item {} at {} waits for lease {}", change.item, change.lsn, lease.document.token));
+        }
+    }
+    Ok(())
 }
 
 /// Everybody has the same number of leases, give or take one.

@@ -1,6 +1,9 @@
 //! Checks at every write to a lease: S2 to S5, S10, S14, and what a takeover was.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use changefeed::lease::document::LeaseDocument;
 use changefeed_core::FeedRange;
@@ -28,7 +31,7 @@ pub enum End {
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// The document.
-    pub document: LeaseDocument,
+    pub document: Arc<LeaseDocument>,
     /// When it was last written.
     pub written: u64,
     /// When its owner last wrote it.
@@ -37,6 +40,11 @@ pub struct Lease {
     pub taken_at: Option<u64>,
     /// Since when somebody asks for it.
     pub asked: Option<u64>,
+    /// When it was created.
+    pub created: u64,
+    /// Whether it was created by a request that had been under way since before the lease around it existed. Nobody
+    /// can prevent that, but nothing may be delivered in its name.
+    pub undead: bool,
 }
 
 /// What is known about the writer of a lease.
@@ -48,6 +56,8 @@ pub struct Writer<'a> {
     pub name: &'a str,
     /// The time.
     pub now: u64,
+    /// When it sent the request.
+    pub sent: u64,
     /// The expiration interval, in microseconds.
     pub expiration: u64,
 }
@@ -58,10 +68,12 @@ pub struct Ledger {
     leases: BTreeMap<String, Lease>,
     sessions: BTreeMap<String, ProcessId>,
     ends: BTreeMap<(ProcessId, String), (u64, End)>,
-    /// When a process began its last writes of a lease that it knows to have succeeded.
-    confirmed: BTreeMap<(ProcessId, String), VecDeque<u64>>,
+    /// When a process began its last writes of a lease, and when it heard that they were done.
+    confirmed: BTreeMap<(ProcessId, String), VecDeque<(u64, u64)>>,
     /// Whether the first leases are complete.
     pub complete: bool,
+    /// Whether a lease was created, deleted or given another range since the cover was checked.
+    reshaped: bool,
     /// Whether an operator made a hole that is not filled yet.
     holed: bool,
     /// Tokens whose successors were being created, and by whom.
@@ -104,19 +116,19 @@ impl Ledger {
         self.ends.get(&(process, token.to_owned())).copied()
     }
 
-    /// A process knows that a write it began at this moment was done.
-    pub fn confirm(&mut self, process: ProcessId, token: &str, begun: u64) {
-        let begins = self.confirmed.entry((process, token.to_owned())).or_default();
-        if begins.len() == CONFIRMED {
-            begins.pop_front();
+    /// A process hears that a write it began at `begun` was done.
+    pub fn confirm(&mut self, process: ProcessId, token: &str, begun: u64, heard: u64) {
+        let writes = self.confirmed.entry((process, token.to_owned())).or_default();
+        if writes.len() == CONFIRMED {
+            writes.pop_front();
         }
-        begins.push_back(begun);
+        writes.push_back((begun, heard));
     }
 
-    /// When a process began the last write before a moment that it knows to have succeeded.
+    /// When a process began the last write of which it had heard before this moment.
     pub fn confirmed_before(&self, process: ProcessId, token: &str, moment: u64) -> Option<u64> {
-        let begins = self.confirmed.get(&(process, token.to_owned()))?;
-        begins.iter().rev().copied().find(|begun| *begun <= moment)
+        let writes = self.confirmed.get(&(process, token.to_owned()))?;
+        writes.iter().rev().find(|(_, heard)| *heard < moment).map(|(begun, _)| *begun)
     }
 
     /// A lease was written or created.
@@ -125,7 +137,7 @@ impl Ledger {
     /// The promise that this breaks.
     pub fn wrote(
         &mut self,
-        new: LeaseDocument,
+        new: Arc<LeaseDocument>,
         writer: Writer<'_>,
         truth: &Truth,
         reached: &mut dyn FnMut(Sometimes),
@@ -135,24 +147,29 @@ impl Ledger {
             Some(old) => self.replaced(old, &new, writer, reached)?,
             None => self.created(&new, writer, reached)?,
         };
-        self.check_position(old.as_ref().map(|old| &old.document), &new, truth)?;
+        self.check_position(old.as_ref().map(|old| &*old.document), &new, truth)?;
         lease.written = writer.now;
-        self.leases.insert(new.id, lease);
+        let shape = |document: &LeaseDocument| (document.range(), document.is_gone());
+        self.reshaped |= old.as_ref().is_none_or(|old| shape(&old.document) != shape(&new));
+        self.leases.insert(new.id.clone(), lease);
         self.check_cover()
     }
 
     fn created(
         &mut self,
-        new: &LeaseDocument,
+        new: &Arc<LeaseDocument>,
         writer: Writer<'_>,
         reached: &mut dyn FnMut(Sometimes),
     ) -> Result<Lease, Broken> {
         if let Some(session) = new.session() {
             self.sessions.insert(session.to_owned(), writer.process);
         }
+        let mut undead = false;
         if let Some(parent) = self.parent_of(new) {
             let (token, at) = (&parent.document.token, &parent.document.continuation);
-            if *at != new.continuation && !self.holed {
+            let differs = *at != new.continuation && !self.holed;
+            undead = differs && writer.sent < parent.created;
+            if differs && !undead {
                 let message = format!(
                     "lease {} begins at {:?}, but its parent {token} has the checkpoint {at:?}",
                     new.token, new.continuation
@@ -164,8 +181,15 @@ impl Ledger {
                 reached(Sometimes::TwoSplitters);
             }
         }
-        let taken_at = position(new.continuation.as_deref());
-        Ok(Lease { document: new.clone(), written: writer.now, renewed: writer.now, taken_at, asked: None })
+        Ok(Lease {
+            document: Arc::clone(new),
+            written: writer.now,
+            renewed: writer.now,
+            taken_at: position(new.continuation.as_deref()),
+            asked: None,
+            created: writer.now,
+            undead,
+        })
     }
 
     /// The narrowest lease that the new one lies in.
@@ -180,14 +204,14 @@ impl Ledger {
     fn replaced(
         &mut self,
         old: &Lease,
-        new: &LeaseDocument,
+        new: &Arc<LeaseDocument>,
         writer: Writer<'_>,
         reached: &mut dyn FnMut(Sometimes),
     ) -> Result<Lease, Broken> {
         let (before, token) = (&old.document, new.token.as_str().to_owned());
         let holder = self.holder(old);
         let mut lease = old.clone();
-        lease.document = new.clone();
+        lease.document = Arc::clone(new);
         lease.asked = match (before.hand_over(), new.hand_over()) {
             (Some(a), Some(b)) if a == b => old.asked,
             (_, Some(_)) => Some(writer.now),
@@ -247,8 +271,9 @@ impl Ledger {
     ) -> Result<End, Broken> {
         let (before, token) = (&old.document, &new.token);
         if new.session().is_none() {
-            // A release or a grant: only the holder may.
-            if holder != Some(writer.process) {
+            // A release or a grant: only the holder may, or the one that a lease was granted to and that has not taken it.
+            let granted = before.session().is_none() && before.owner.as_deref() == Some(writer.name);
+            if holder != Some(writer.process) && !granted {
                 let message = format!("{} gave lease {token} of {:?} away", writer.name, before.owner);
                 return Err(("S4", message));
             }
@@ -321,6 +346,7 @@ impl Ledger {
     /// The promise that this breaks.
     pub fn deleted(&mut self, id: &str, writer: Writer<'_>) -> Result<(), Broken> {
         let Some(old) = self.leases.remove(id) else { return Ok(()) };
+        self.reshaped = true;
         let token = old.document.token.as_str().to_owned();
         let holder = self.holder(&old);
         self.splitters.remove(&token);
@@ -342,7 +368,7 @@ impl Ledger {
 
     /// S10: every key has a lease, and two leases have keys in common only if one lies inside the other.
     fn check_cover(&mut self) -> Result<(), Broken> {
-        if !self.complete {
+        if !self.complete || !std::mem::take(&mut self.reshaped) {
             return Ok(());
         }
         let ranges: Vec<(&str, FeedRange)> = self.ranges().collect();

@@ -2,8 +2,8 @@
 //! all combinations, and runs with few of them stay readable.
 
 use super::{
-    CheckpointPlan, DelegatePlan, Fault, HostPlan, NetworkPlan, ProcessorPlan, Scenario, Store, Trouble, WakePlan,
-    WorkloadPlan, Wrong,
+    CheckpointPlan, DelegatePlan, Fault, HostPlan, LastAct, NetworkPlan, ProcessorPlan, Scenario, Store, Trouble,
+    WakePlan, WorkloadPlan, Wrong,
 };
 use crate::{exec::Order, rng::Rng};
 
@@ -23,7 +23,16 @@ impl Scenario {
         let faults = faults(&mut Rng::new(seed, "faults"), &processor, hosts.len(), chaos, planned);
         let order = rng.pick(&[Order::Fifo, Order::Random, Order::Random, Order::Random, Order::Lifo]);
         let ranges = usize::try_from(rng.between(1, 8)).unwrap_or(1);
-        Self { seed, order, hosts, ranges, processor, network, delegate, workload, faults, chaos }
+        let last_act = last_act(&mut Rng::new(seed, "last act"), hosts.len(), planned);
+        Self { seed, order, hosts, ranges, processor, network, delegate, workload, faults, chaos, last_act }
+    }
+}
+
+fn last_act(rng: &mut Rng, hosts: usize, planned: bool) -> LastAct {
+    match rng.below(4) {
+        0 if hosts > 1 => LastAct::Stop,
+        1 if hosts > 1 && !planned => LastAct::Crash,
+        _ => LastAct::Stay,
     }
 }
 

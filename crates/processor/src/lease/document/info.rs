@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use changefeed_core::{FeedRange, Timestamp};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 
-use super::{DocumentError, members::Members};
+use super::{
+    DocumentError,
+    members::{Members, Unknown},
+};
 
 const ANCHORS: &str = "cf.anchors";
 
@@ -108,7 +111,7 @@ pub struct InfoDocument {
     partition_key: Option<String>,
     properties: BTreeMap<String, String>,
     anchors: Anchors,
-    unknown: Members,
+    unknown: Unknown,
 }
 
 impl InfoDocument {
@@ -116,7 +119,7 @@ impl InfoDocument {
     pub fn new(id: &str, partition_key: Option<String>, anchors: &Anchors) -> Self {
         let entry = (!anchors.is_empty()).then(|| (ANCHORS.to_owned(), anchors.to_text()));
         let properties = entry.into_iter().collect();
-        let (id, anchors, unknown) = (id.to_owned(), anchors.clone(), Members::default());
+        let (id, anchors, unknown) = (id.to_owned(), anchors.clone(), Unknown::default());
         Self { id, partition_key, properties, anchors, unknown }
     }
 
@@ -134,7 +137,7 @@ impl InfoDocument {
             Some(text) => Anchors::parse(text)
                 .ok_or_else(|| DocumentError::bad_field(format!("properties.{ANCHORS}"), "is not a list of anchors"))?,
         };
-        Ok(Self { id, partition_key, properties, anchors, unknown: members })
+        Ok(Self { id, partition_key, properties, anchors, unknown: members.into_unknown() })
     }
 
     /// Where each range began; empty if a .NET host created the document.

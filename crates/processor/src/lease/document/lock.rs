@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use changefeed_core::Timestamp;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{DocumentError, iso::iso, members::Members};
+use super::{
+    DocumentError,
+    iso::iso,
+    members::{Members, Unknown},
+};
 
 const NONCE: &str = "cf.nonce";
 const OWNER: &str = "cf.owner";
@@ -23,14 +27,14 @@ pub struct LockDocument {
     partition_key: Option<String>,
     ttl: Option<i64>,
     properties: BTreeMap<String, String>,
-    unknown: Members,
+    unknown: Unknown,
 }
 
 impl LockDocument {
     /// A lock of ours. The nonce must be one that nobody else uses: after an unknown outcome it tells whose it is.
     pub fn new(id: &str, partition_key: Option<String>, nonce: &str) -> Self {
         let properties = BTreeMap::from([(NONCE.to_owned(), nonce.to_owned())]);
-        Self { id: id.to_owned(), partition_key, ttl: Some(TTL_SECONDS), properties, unknown: Members::default() }
+        Self { id: id.to_owned(), partition_key, ttl: Some(TTL_SECONDS), properties, unknown: Unknown::default() }
     }
 
     /// Names the holder and the moment, for people who look at a lock that stays.
@@ -52,7 +56,7 @@ impl LockDocument {
             partition_key: members.take_text("partitionKey")?,
             ttl: members.take("ttl", "a whole number")?,
             properties: members.take_properties()?,
-            unknown: members,
+            unknown: members.into_unknown(),
         })
     }
 

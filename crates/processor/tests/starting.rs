@@ -1,0 +1,56 @@
+//! Starting while the stores are busy, away or silent.
+
+mod shop;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use changefeed::core::{Container, ErrorKind};
+use changefeed_testkit::faulty::{Call, Fault, FaultPlan, Faulty};
+use shop::{Seen, Shop};
+
+fn faulty(container: &Container, plan: impl FaultPlan) -> Container {
+    Container::new(Arc::new(Faulty::new(Arc::clone(container.backend()), plan)))
+}
+
+/// Every second of these calls fails.
+fn every_second(
+    these: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
+    fault: impl Fn() -> Fault + Send + Sync + 'static,
+) -> impl FaultPlan {
+    let calls = AtomicU32::new(0);
+    move |call: &Call<'_>| {
+        let fails = these(call) && calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        if fails { fault() } else { Fault::None }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_bears_stores_that_throttle_every_second_request() {
+    let shop = Shop::new(8).await;
+    let orders = faulty(&shop.orders, every_second(|_| true, || Fault::Throttled));
+    let leases = faulty(&shop.leases, every_second(|_| true, || Fault::Throttled));
+    let shop = Shop { orders, leases, ..shop };
+    drop(shop.host("worker-1", &Seen::default()).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_repeats_writes_that_were_lost() {
+    let shop = Shop::new(8).await;
+    let leases = faulty(&shop.leases, every_second(|call| call.is_write(), || Fault::FailedWithoutDoingIt));
+    let shop = Shop { leases, ..shop };
+    drop(shop.host("worker-1", &Seen::default()).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_gives_up_on_a_store_that_stays_away() {
+    let shop = Shop::new(1).await;
+    let leases = faulty(&shop.leases, |_: &Call<'_>| Fault::Error(ErrorKind::Unavailable));
+    let shop = Shop { leases, ..shop };
+    let processor =
+        shop.processor("worker-1").build(|_: changefeed::RawChanges, _: changefeed::Context| async { Ok(()) });
+    let error = processor.expect("build").start().await.expect_err("a store that is away");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
