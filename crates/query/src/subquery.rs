@@ -1,0 +1,161 @@
+//! Rows of one item: the FROM clause's combinations, and whole queries inside expressions.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::aggregate::Accumulator;
+use crate::ast::{Projection, Select, Source};
+use crate::eval::{Context, Env, eval};
+use crate::order;
+use crate::value::Value;
+
+/// Calls `visit` for each combination of inputs that passes the filter, until it says false.
+pub(crate) fn each<'a>(
+    select: &'a Select,
+    env: &Env<'_, 'a>,
+    cx: &Context<'a>,
+    visit: &mut dyn FnMut(&Env<'_, 'a>) -> bool,
+) -> bool {
+    combine(select, 0, env, cx, visit)
+}
+
+fn combine<'a>(
+    select: &'a Select,
+    input: usize,
+    env: &Env<'_, 'a>,
+    cx: &Context<'a>,
+    visit: &mut dyn FnMut(&Env<'_, 'a>) -> bool,
+) -> bool {
+    let Some(item) = select.from.get(input) else {
+        let passes = select.filter.as_ref().is_none_or(|filter| eval(filter, env, cx).is_true());
+        return cx.spend() && (!passes || visit(env));
+    };
+    let values = match &item.source {
+        Source::Path(path) => vec![eval(path, env, cx)],
+        Source::Subquery(inner) => rows(inner, env, cx, usize::MAX),
+    };
+    for value in values {
+        let parts = if item.iterate { value.into_elements().unwrap_or_default() } else { vec![value] };
+        for value in parts.into_iter().filter(Value::is_defined) {
+            let inner = Env::Alias { name: &item.alias, value, outer: env };
+            if !combine(select, input + 1, &inner, cx, visit) {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// What the projection makes of one row; undefined means no row.
+pub(crate) fn project<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Value<'a> {
+    match &select.projection {
+        Projection::Star => select.from.first().map_or(Value::Undefined, |item| env.alias(&item.alias)),
+        Projection::Value(expr) => eval(expr, env, cx),
+        Projection::List(items) => Value::Object(
+            items
+                .iter()
+                .map(|item| (Cow::Borrowed(item.name.as_str()), eval(&item.expr, env, cx)))
+                .filter(|(_, value)| value.is_defined())
+                .collect(),
+        ),
+    }
+}
+
+/// One group's keys and aggregates.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) keys: Vec<Value<'static>>,
+    accumulators: Vec<Accumulator>,
+}
+
+impl Group {
+    pub(crate) fn new(select: &Select, keys: Vec<Value<'static>>) -> Self {
+        Self { keys, accumulators: select.aggregates.iter().map(|(kind, _)| Accumulator::new(*kind)).collect() }
+    }
+
+    pub(crate) fn add<'a>(&mut self, select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) {
+        for (accumulator, (_, argument)) in self.accumulators.iter_mut().zip(&select.aggregates) {
+            accumulator.add(&eval(argument, env, cx));
+        }
+    }
+
+    /// The row of this group.
+    pub(crate) fn project<'a>(&self, select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Value<'a> {
+        let results: Vec<_> = self.accumulators.iter().map(Accumulator::result).collect();
+        project(select, &Env::Group { keys: &self.keys, results: &results, outer: env }, cx)
+    }
+}
+
+/// The values of the GROUP BY clause for one row, and their key.
+pub(crate) fn group_key<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> (Vec<Value<'a>>, Vec<u8>) {
+    let values: Vec<_> = select.group_by.iter().map(|expr| eval(expr, env, cx)).collect();
+    let mut key = Vec::new();
+    for value in &values {
+        order::encode(value, &mut key);
+    }
+    (values, key)
+}
+
+/// The key of one row in the order of the ORDER BY clause.
+pub(crate) fn sort_key<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Vec<u8> {
+    let mut key = Vec::new();
+    for item in &select.order_by {
+        let start = key.len();
+        order::encode(&eval(&item.expr, env, cx), &mut key);
+        if item.descending {
+            key[start..].iter_mut().for_each(|byte| *byte = !*byte);
+        }
+    }
+    key
+}
+
+/// The rows of a subquery; at most `wanted`, if the caller needs no more.
+pub(crate) fn rows<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>, wanted: usize) -> Vec<Value<'a>> {
+    let (skip, take) = match (&select.top, &select.offset_limit) {
+        (Some(top), _) => (0, top.number()),
+        (_, Some((offset, limit))) => (offset.number(), limit.number()),
+        _ => (0, u64::MAX),
+    };
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+    let take = usize::try_from(take).unwrap_or(usize::MAX).min(wanted);
+    let found = if select.is_grouped() { grouped(select, env, cx) } else { plain(select, env, cx, skip, take) };
+    found.into_iter().skip(skip).take(take).collect()
+}
+
+fn grouped<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Vec<Value<'a>> {
+    let mut groups: BTreeMap<Vec<u8>, Group> = BTreeMap::new();
+    if select.group_by.is_empty() {
+        groups.insert(Vec::new(), Group::new(select, Vec::new()));
+    }
+    each(select, env, cx, &mut |row| {
+        let (values, key) = group_key(select, row, cx);
+        groups
+            .entry(key)
+            .or_insert_with(|| Group::new(select, values.iter().map(Value::owned).collect()))
+            .add(select, row, cx);
+        true
+    });
+    groups.values().map(|group| group.project(select, env, cx)).filter(Value::is_defined).collect()
+}
+
+fn plain<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>, skip: usize, take: usize) -> Vec<Value<'a>> {
+    let mut seen = BTreeSet::new();
+    let mut found: Vec<(Vec<u8>, Value<'a>)> = Vec::new();
+    let enough = if select.order_by.is_empty() { skip.saturating_add(take) } else { usize::MAX };
+    each(select, env, cx, &mut |row| {
+        let value = project(select, row, cx);
+        if value.is_defined() && (!select.distinct || seen.insert(distinct_key(&value))) {
+            found.push((sort_key(select, row, cx), value));
+        }
+        found.len() < enough
+    });
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The key by which two rows are the same.
+pub(crate) fn distinct_key(value: &Value<'_>) -> Vec<u8> {
+    let mut key = Vec::new();
+    order::encode(value, &mut key);
+    key
+}
