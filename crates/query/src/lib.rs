@@ -6,6 +6,7 @@
 mod aggregate;
 mod ast;
 mod base64;
+mod collect;
 mod cursor;
 mod error;
 mod eval;

@@ -1,5 +1,5 @@
 //! The queries that change feed processors and SDKs send, from end to end.
-#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use changefeed_query::{Bound, Flow, Query, Row};
 

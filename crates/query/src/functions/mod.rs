@@ -3,6 +3,7 @@
 mod array;
 mod math;
 mod text;
+mod time;
 mod types;
 
 use crate::value::Value;
@@ -51,7 +52,7 @@ impl PartialEq for Function {
 
 /// Finds a function by its name in any case.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
-    [types::FUNCTIONS, text::FUNCTIONS, math::FUNCTIONS, array::FUNCTIONS]
+    [types::FUNCTIONS, text::FUNCTIONS, time::FUNCTIONS, math::FUNCTIONS, array::FUNCTIONS]
         .into_iter()
         .flatten()
         .find(|function| function.name.eq_ignore_ascii_case(name))
