@@ -10,6 +10,7 @@ mod collect;
 mod cursor;
 mod error;
 mod eval;
+mod exercise;
 mod expression;
 mod functions;
 mod hints;
@@ -27,6 +28,8 @@ mod subquery;
 mod value;
 
 pub use error::SqlError;
+#[doc(hidden)]
+pub use exercise::exercise;
 pub use hints::Hints;
 pub use plan::{Plan, QueryInfo, QueryRange};
 pub use query::{Bound, Condition, Query};

@@ -1,7 +1,5 @@
 //! Clauses: what a query selects, from where, how it joins, groups and orders; and what is refused.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod support;
 
 use changefeed_query::{Bound, Condition, Query};
