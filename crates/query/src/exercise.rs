@@ -32,7 +32,7 @@ pub fn exercise(text: &str, max_items: usize) -> Result<Vec<Vec<u8>>, SqlError> 
     let names: std::collections::BTreeSet<String> = names.collect();
     let parameters: Vec<_> = names.into_iter().map(|name| (name, serde_json::Value::from(2))).collect();
     let bound = query.bind(&parameters)?;
-    if let Ok(plan) = bound.plan() {
+    if let Ok(plan) = bound.plan(None) {
         // What the SDK sends back must be a query, too.
         let rewritten = plan.query_info.rewritten_query.replace("{documentdb-formattableorderbyquery-filter}", "true");
         if !rewritten.is_empty() {

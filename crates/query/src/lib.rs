@@ -22,6 +22,7 @@ mod parser;
 mod plan;
 mod print;
 mod query;
+mod regex;
 mod resolve;
 mod run;
 mod subquery;

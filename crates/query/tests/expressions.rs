@@ -197,6 +197,10 @@ fn strings() {
         STARTSWITH(c.missing, 'a') => undefined
         STARTSWITH(c.s, 'he', 1) => undefined
         ENDSWITH(c.s, 'lo') => true
+        RegexMatch(c.s, '^h.*o$') => false
+        RegexMatch(c.s, '^h.*o$', 'i') => true
+        RegexMatch(c.n, '5') => undefined
+        RegexMatch(c.s, '(') => undefined
         CONTAINS(c.s, 'ELL', true) => true
         CONTAINS(c.s, '') => true
         StringEquals(c.s, 'HELLO', true) => true

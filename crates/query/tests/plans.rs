@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use support::{Items, bind, bind_with};
 
 fn info(query: &str) -> Value {
-    serde_json::to_value(bind(query).plan().unwrap()).unwrap()["queryInfo"].take()
+    serde_json::to_value(bind(query).plan(None).unwrap()).unwrap()["queryInfo"].take()
 }
 
 /// The members that differ from those of the plainest plan.
@@ -21,7 +21,7 @@ fn interesting(query: &str) -> Value {
 
 #[test]
 fn the_plainest_plan_has_every_member() {
-    let plan = serde_json::to_value(bind("SELECT * FROM c").plan().unwrap()).unwrap();
+    let plan = serde_json::to_value(bind("SELECT * FROM c").plan(None).unwrap()).unwrap();
     let expected = json!({
         "partitionedQueryExecutionInfoVersion": 2,
         "queryInfo": {
@@ -102,7 +102,7 @@ fn plans_of_each_kind() {
     ];
     for (query, expected) in cases {
         let bound = bind_with(query, json!({"@a": 1}));
-        let plan = serde_json::to_value(bound.plan().unwrap()).unwrap();
+        let plan = serde_json::to_value(bound.plan(None).unwrap()).unwrap();
         let plain = info("SELECT * FROM c");
         let mut found = plan["queryInfo"].clone();
         found.as_object_mut().unwrap().retain(|name, value| plain[name] != *value);
@@ -121,7 +121,32 @@ fn what_an_sdk_cannot_merge_has_no_plan() {
         "SELECT ABS(SUM(c.v)) AS s FROM c GROUP BY c.k",
         "SELECT VALUE t FROM t IN c.tags ORDER BY t",
     ] {
-        assert!(bind(query).plan().is_err(), "{query}");
+        assert!(bind(query).plan(None).is_err(), "{query}");
+    }
+}
+
+#[test]
+fn plans_are_refused_to_sdks_that_lack_a_feature() {
+    let python = "Aggregate,CompositeAggregate,Distinct,MultipleOrderBy,OffsetAndLimit,OrderBy,Top,NonStreamingOrderBy";
+    let java = "Aggregate, CompositeAggregate, MultipleOrderBy, MultipleAggregates, OrderBy, OffsetAndLimit, Distinct, \
+                GroupBy, Top, DCount, NonValueAggregate, NonStreamingOrderBy";
+    let cases = [
+        ("SELECT * FROM c WHERE c.a = 1", ""),
+        ("SELECT VALUE COUNT(1) FROM c", "Aggregate"),
+        ("SELECT COUNT(1) AS n, MAX(c.a) AS m FROM c", "NonValueAggregate MultipleAggregates"),
+        ("SELECT c.k, COUNT(1) AS n FROM c GROUP BY c.k", "GroupBy"),
+        ("SELECT DISTINCT TOP 1 c.a FROM c ORDER BY c.a", "Distinct OrderBy Top"),
+        ("SELECT * FROM c ORDER BY c.a, c.b OFFSET 1 LIMIT 1", "MultipleOrderBy OffsetAndLimit"),
+    ];
+    for (query, features) in cases {
+        let bound = bind(query);
+        assert_eq!(bound.features().join(" "), features, "{query}");
+        assert!(bound.plan(Some(java)).is_ok(), "{query}");
+        assert_eq!(bound.plan(Some("")).is_ok(), features.is_empty(), "{query}");
+    }
+    let error = bind("SELECT c.k, COUNT(1) AS n FROM c GROUP BY c.k").plan(Some(python)).unwrap_err();
+    for words in ["unsupported features", "Upgrade your SDK", "GroupBy"] {
+        assert!(error.message.contains(words), "{error}");
     }
 }
 
@@ -145,7 +170,7 @@ fn two_ranges() -> [Items; 2] {
 
 /// The rows that an SDK gets from each range.
 fn rows_of_ranges(query: &str, filter: &str) -> Vec<Vec<Value>> {
-    let plan = bind(query).plan().unwrap();
+    let plan = bind(query).plan(None).unwrap();
     let rewritten = match plan.query_info.rewritten_query.as_str() {
         "" => query.to_owned(),
         text => text.replace("{documentdb-formattableorderbyquery-filter}", filter),
@@ -221,7 +246,7 @@ fn rewritten_queries_mean_what_the_original_means() {
     ];
     for query in cases {
         let bound = bind(query);
-        let rewritten = bound.plan().unwrap().query_info.rewritten_query;
+        let rewritten = bound.plan(None).unwrap().query_info.rewritten_query;
         assert_eq!(items.pages(&bind(&rewritten), 4).unwrap(), items.pages(&bound, 4).unwrap(), "{query}\n{rewritten}");
     }
 }

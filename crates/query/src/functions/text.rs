@@ -129,11 +129,17 @@ fn parse<'a>(a: &[Value<'_>], wanted: fn(&Value<'_>) -> bool) -> Option<Value<'a
     wanted(&value).then(|| value.owned())
 }
 
+fn regex_match<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
+    let modifiers = if a.len() > 2 { text(a, 2)? } else { "" };
+    crate::regex::matches(text(a, 0)?, text(a, 1)?, modifiers).map(Value::Bool)
+}
+
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("STARTSWITH", 2, 3, |a, _| compare(a, |s, w| s.starts_with(w))),
     Function::new("ENDSWITH", 2, 3, |a, _| compare(a, |s, w| s.ends_with(w))),
     Function::new("CONTAINS", 2, 3, |a, _| compare(a, |s, w| s.contains(w))),
     Function::new("StringEquals", 2, 3, |a, _| compare(a, |s, w| s == w)),
+    Function::new("RegexMatch", 2, 3, regex_match),
     Function::new("CONCAT", 2, MANY, concat),
     Function::new("LENGTH", 1, 1, |a, _| Some(Value::number(text(a, 0)?.chars().count() as f64))),
     Function::new("LOWER", 1, 2, |a, _| bounded(text(a, 0)?.to_lowercase())),
