@@ -35,6 +35,12 @@ impl Select {
     pub(crate) fn is_grouped(&self) -> bool {
         !self.aggregates.is_empty() || !self.group_by.is_empty()
     }
+
+    /// Whether each row comes from one item, whatever the others are.
+    pub(crate) fn is_item_by_item(&self) -> bool {
+        let windowed = self.top.is_some() || self.offset_limit.is_some();
+        self.from.is_empty() || !(self.distinct || windowed || self.is_grouped() || !self.order_by.is_empty())
+    }
 }
 
 /// A number of rows.

@@ -167,7 +167,8 @@ impl Run<'_> {
         Ok(if self.wants_more() { Flow::More } else { Flow::Done })
     }
 
-    /// Ends the page. `at_end`: every item of the listing was pushed.
+    /// Ends the page. `at_end`: every item of the listing was pushed, the last one included; if the run wanted no more
+    /// before the listing ended, say false, or the rest is never seen.
     ///
     /// # Errors
     /// The query orders, groups or aggregates and not every item was pushed, or the next continuation would be too

@@ -72,6 +72,9 @@ fn inputs_and_joins() {
         SELECT VALUE c.id FROM c WHERE EXISTS(SELECT VALUE s FROM s IN c.sub WHERE s.n = 3) => "5"
         SELECT c.id, ARRAY(SELECT VALUE s.n FROM s IN c.sub) AS ns FROM c WHERE IS_DEFINED(c.sub) => {"id":"2","ns":[1,2]} {"id":"5","ns":[3]}
         SELECT * FROM t IN c.tags => "x" "y" "y" "x"
+        SELECT VALUE x.id FROM (SELECT c.id, c.v FROM c WHERE c.v > 2) AS x WHERE x.v < 10 => "5"
+        SELECT VALUE [x, y] FROM (SELECT VALUE c.k FROM c) AS x JOIN (SELECT VALUE 1) AS y WHERE x = 'b' => ["b",1]
+        SELECT VALUE COUNT(1) FROM (SELECT VALUE t FROM c JOIN t IN c.tags) => 4
         "##,
     );
 }
@@ -207,6 +210,8 @@ fn errors_say_what_to_change_and_where() {
         ("SELECT *", 0, 0, "needs a FROM clause"),
         ("SELECT * FROM c JOIN t IN c.tags", 0, 0, "one input"),
         ("SELECT VALUE t FROM c JOIN c IN c.tags", 0, 0, "'c' is used twice"),
+        ("SELECT VALUE COUNT(1) FROM (SELECT DISTINCT c.k FROM c)", 0, 0, "need all items at once"),
+        ("SELECT VALUE 1 FROM c WHERE EXISTS(SELECT VALUE d FROM d)", 1, 56, "'d' is not an alias"),
         ("SELECT * FROM c WHERE c.a IN ()", 1, 31, "expected an expression"),
         ("SELECT * FROM c extra words", 1, 23, "expected the end of the query"),
         ("SELECT * FROM c; DROP", 1, 16, "unexpected character ';'"),
