@@ -167,10 +167,7 @@ pub(crate) fn tie_key(rid: &str, descending: bool, key: &mut Vec<u8>) {
 
 impl Keyed {
     pub(crate) fn push<'a>(&mut self, select: &'a Select, row: Row<'_>, cx: &Context<'a>, room: usize, skip: u64) {
-        let mut tie = Vec::new();
-        if !select.distinct {
-            tie_key(row.rid, descends(select), &mut tie);
-        }
+        let mut tie: Option<Vec<u8>> = None;
         let budget = if skip > 0 { SKIP_BYTES } else { PAGE_BYTES };
         let mut index = 0u32;
         subquery::each(select, &Env::Empty, cx, &mut |env| {
@@ -181,7 +178,13 @@ impl Keyed {
                 key.extend(order::shorten(subquery::distinct_key(&row)));
                 value = Some(row);
             }
-            key.extend_from_slice(&tie);
+            if !select.distinct {
+                key.extend_from_slice(tie.get_or_insert_with(|| {
+                    let mut tie = Vec::new();
+                    tie_key(row.rid, descends(select), &mut tie);
+                    tie
+                }));
+            }
             if !self.resumes(&key) {
                 return true;
             }

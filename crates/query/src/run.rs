@@ -52,7 +52,7 @@ pub struct Run<'q> {
 
 #[derive(Debug)]
 enum Mode {
-    /// No FROM clause: one row without items.
+    /// Nothing is read from items.
     Constant,
     Stream(Stream),
     Keyed(Keyed),
@@ -90,7 +90,7 @@ impl Bound {
     fn mode(&self, cursor: &Cursor) -> Result<Mode, SqlError> {
         let select = &self.select;
         let floor = cursor.key()?;
-        Ok(if select.from.is_empty() {
+        Ok(if !select.reads_items() {
             Mode::Constant
         } else if !select.group_by.is_empty() {
             Mode::Groups(Groups { floor, ..Groups::default() })
@@ -140,7 +140,7 @@ impl Run<'_> {
     /// Takes one item. Once it has answered [`Flow::Done`], further items are ignored.
     ///
     /// # Errors
-    /// The item is not JSON, or its joins make more than a million combinations.
+    /// The item is not JSON, or joins and subqueries make more than 250000 values of it.
     pub fn push(&mut self, row: Row<'_>) -> Result<Flow, SqlError> {
         if !self.wants_more() {
             return Ok(Flow::Done);
@@ -162,7 +162,7 @@ impl Run<'_> {
             }
         }
         if cx.is_exhausted() {
-            return Err(unusable("its joins make more than a million combinations: filter inside the join"));
+            return Err(unusable("its joins or subqueries make more than 250000 values: filter inside the join"));
         }
         Ok(if self.wants_more() { Flow::More } else { Flow::Done })
     }
@@ -187,6 +187,9 @@ impl Run<'_> {
             Mode::Constant => {
                 let cx = Context::new(Value::Undefined, now);
                 let rows = subquery::rows(select, &Env::Empty, &cx, usize::MAX);
+                if cx.is_exhausted() {
+                    return Err(SqlError::new("the query makes more than 250000 values: filter inside its subqueries"));
+                }
                 (rows.iter().map(|row| row.json().into_bytes()).collect(), false)
             }
             Mode::Total(group) => {

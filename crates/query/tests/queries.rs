@@ -75,6 +75,9 @@ fn inputs_and_joins() {
         SELECT VALUE x.id FROM (SELECT c.id, c.v FROM c WHERE c.v > 2) AS x WHERE x.v < 10 => "5"
         SELECT VALUE [x, y] FROM (SELECT VALUE c.k FROM c) AS x JOIN (SELECT VALUE 1) AS y WHERE x = 'b' => ["b",1]
         SELECT VALUE COUNT(1) FROM (SELECT VALUE t FROM c JOIN t IN c.tags) => 4
+        SELECT VALUE a + 1 FROM (SELECT VALUE 1) AS a => 2
+        SELECT VALUE COUNT(1) FROM x IN (SELECT VALUE [1, 2, 3]) WHERE x > 1 => 2
+        SELECT DISTINCT VALUE x FROM x IN (SELECT VALUE [2, 1, 2]) ORDER BY x => 1 2
         "##,
     );
 }
@@ -372,7 +375,26 @@ fn runaway_joins_are_stopped() {
     let body = format!("{{\"l\":[{}]}}", list.join(","));
     let bound = bind("SELECT VALUE COUNT(1) FROM c JOIN a IN c.l JOIN b IN c.l JOIN d IN c.l JOIN e IN c.l");
     let error = Items::of(&[&body]).pages(&bound, 10).unwrap_err();
-    assert!(error.message.contains("million"), "{error}");
+    assert!(error.message.contains("250000 values"), "{error}");
+}
+
+#[test]
+fn values_that_multiply_are_stopped() {
+    // Each level uses the one below many times: a hundred to the power of the levels.
+    let copies = |name: &str| vec![name; 100].join(",");
+    for shape in ["[@]", "ARRAY_CONCAT(@)", "{\"a\":[@]}"] {
+        let mut query = "(SELECT VALUE [1] FROM c)".to_owned();
+        for level in 0..8 {
+            let alias = format!("a{level}");
+            query = format!("(SELECT VALUE {} FROM {query} AS {alias})", shape.replace('@', &copies(&alias)));
+        }
+        let bound = bind(&format!("SELECT VALUE 1 FROM {query} AS x"));
+        let error = Items::of(&["{}"]).pages(&bound, 10).unwrap_err();
+        assert!(error.message.contains("250000 values"), "{shape}: {error}");
+        let constant = bind(&format!("SELECT VALUE 1 FROM {} AS x", query.replace(" FROM c)", ")")));
+        assert!(!constant.reads_items());
+        assert!(Items::default().pages(&constant, 10).unwrap_err().message.contains("250000 values"));
+    }
 }
 
 #[test]

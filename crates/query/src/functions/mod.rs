@@ -21,6 +21,9 @@ pub(crate) struct Function {
 
 type Call = for<'a> fn(&[Value<'a>], i64) -> Option<Value<'a>>;
 
+/// Longer strings are undefined: no item could hold them, and a query must not exhaust memory.
+pub(crate) const LONGEST: usize = 2 * 1024 * 1024;
+
 /// Any number of arguments.
 const MANY: usize = usize::MAX;
 

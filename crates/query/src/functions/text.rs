@@ -1,11 +1,11 @@
 //! Strings. Positions and lengths count characters.
 
-use super::{Function, MANY, flag, integer, number, text};
+use super::{Function, LONGEST, MANY, flag, integer, number, text};
 use crate::json;
 use crate::value::Value;
 
-/// Longer results are undefined: no item could hold them, and a query must not exhaust memory.
-const LONGEST: usize = 2 * 1024 * 1024;
+/// REPLICATE makes at most this many characters, as in Cosmos DB.
+const REPLICATED: usize = 10_000;
 
 fn bounded<'a>(value: String) -> Option<Value<'a>> {
     (value.len() <= LONGEST).then(|| Value::text(value))
@@ -87,7 +87,7 @@ fn replace<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
 fn replicate<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
     let (subject, times) = (text(a, 0)?, integer(a, 1)?);
     let times = usize::try_from(times).ok()?;
-    (subject.len().checked_mul(times)? <= LONGEST).then(|| Value::text(subject.repeat(times)))
+    (subject.chars().count().checked_mul(times)? <= REPLICATED).then(|| Value::text(subject.repeat(times)))
 }
 
 fn concat<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
