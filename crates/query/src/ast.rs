@@ -35,6 +35,26 @@ impl Select {
     pub(crate) fn is_grouped(&self) -> bool {
         !self.aggregates.is_empty() || !self.group_by.is_empty()
     }
+
+    /// Whether the query runs over items at all: `SELECT VALUE 1` does not.
+    pub(crate) fn reads_items(&self) -> bool {
+        self.from.first().is_some_and(|item| match &item.source {
+            Source::Subquery(inner) => inner.reads_items(),
+            Source::Path(path) => {
+                let mut base = path;
+                while let Expr::Member(inner, _) = base {
+                    base = inner;
+                }
+                matches!(base, Expr::Root(_))
+            }
+        })
+    }
+
+    /// Whether each row comes from one item, whatever the others are.
+    pub(crate) fn is_item_by_item(&self) -> bool {
+        let windowed = self.top.is_some() || self.offset_limit.is_some();
+        !self.reads_items() || !(self.distinct || windowed || self.is_grouped() || !self.order_by.is_empty())
+    }
 }
 
 /// A number of rows.

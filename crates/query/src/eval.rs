@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 
 use crate::ast::{Binary, Expr, Unary};
+use crate::functions::LONGEST;
 use crate::subquery;
 use crate::value::Value;
 
@@ -13,22 +14,22 @@ pub(crate) struct Context<'a> {
     pub(crate) item: Value<'a>,
     /// Milliseconds since 1970, the same for the whole run.
     pub(crate) now: i64,
-    /// Rows that may still be made of this item.
-    pub(crate) budget: Cell<u32>,
+    /// Rows, and elements of copied values, that may still be made of this item.
+    budget: Cell<usize>,
 }
 
 impl<'a> Context<'a> {
-    /// Joins multiply: a million combinations of one item are taken for a mistake.
-    const BUDGET: u32 = 1_000_000;
+    /// Joins multiply: so many combinations of one item are taken for a mistake.
+    const BUDGET: usize = 250_000;
 
     pub(crate) fn new(item: Value<'a>, now: i64) -> Self {
         Self { item, now, budget: Cell::new(Self::BUDGET) }
     }
 
-    /// Pays for one more row; false if the item has used up its share.
-    pub(crate) fn spend(&self) -> bool {
+    /// Pays for one more row, or for a copy; false if the item has used up its share.
+    pub(crate) fn spend(&self, amount: usize) -> bool {
         let left = self.budget.get();
-        self.budget.set(left.saturating_sub(1));
+        self.budget.set(left.saturating_sub(amount));
         left > 0
     }
 
@@ -75,7 +76,8 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: &Env<'_, 'a>, cx: &Context<'a>) -> V
     match expr {
         Expr::Const(value) => value.borrowed(),
         Expr::Parameter(..) => Value::Undefined,
-        Expr::Name(name, _) => env.alias(name),
+        // An alias can be used many times: without a price, values made of values would grow without bound.
+        Expr::Name(name, _) => Some(env.alias(name)).filter(|v| cx.spend(v.weight())).unwrap_or(Value::Undefined),
         Expr::Root(_) => cx.item.clone(),
         Expr::Member(base, key) => eval(base, env, cx).index(&eval(key, env, cx)),
         Expr::Unary(operator, operand) => unary(*operator, eval(operand, env, cx)),
@@ -174,7 +176,7 @@ fn binary<'a>(operator: Binary, a: &Value<'a>, b: &Value<'a>) -> Value<'a> {
         Binary::Greater => ordered(a, b, Ordering::is_gt),
         Binary::GreaterEqual => ordered(a, b, Ordering::is_ge),
         Binary::Concat => match (a.as_text(), b.as_text()) {
-            (Some(a), Some(b)) => Value::text([a, b].concat()),
+            (Some(a), Some(b)) if a.len() + b.len() <= LONGEST => Value::text([a, b].concat()),
             _ => Value::Undefined,
         },
         Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Remainder => {

@@ -202,10 +202,11 @@ impl Lexer<'_> {
         }
         self.at += 2;
         let second = self.hex4(start)?;
-        let joined = 0x10000 + ((first - 0xd800) << 10) + second.wrapping_sub(0xdc00);
-        match char::from_u32(joined) {
-            Some(c) if (0xdc00..0xe000).contains(&second) => Ok(c),
-            _ => self.error(start, "a high surrogate must be followed by a low one (\\uDC00 to \\uDFFF)"),
+        let joined =
+            second.checked_sub(0xdc00).filter(|low| *low < 0x400).map(|low| 0x10000 + ((first - 0xd800) << 10) + low);
+        match joined.and_then(char::from_u32) {
+            Some(c) => Ok(c),
+            None => self.error(start, "a high surrogate must be followed by a low one (\\uDC00 to \\uDFFF)"),
         }
     }
 
@@ -261,6 +262,8 @@ mod tests {
             ("é # ", 1, 3, "unexpected character"),
             ("'\\q'", 1, 2, "unknown escape"),
             ("'\\ud800x'", 1, 2, "surrogate"),
+            ("'\\ud800\\u0041'", 1, 2, "surrogate"),
+            ("'\\udc00'", 1, 2, "surrogate"),
             ("1e999", 1, 1, "fits a double"),
             ("12ab", 1, 3, "separated"),
             ("@ x", 1, 1, "name of a parameter"),

@@ -193,7 +193,9 @@ impl<'t> Parser<'t> {
     fn select(&mut self) -> Result<Select, SqlError> {
         self.expect_word("SELECT")?;
         let distinct = self.take_word("DISTINCT");
-        let top = if self.is_word("TOP") && matches!(self.peek_at(1), Kind::Number(_) | Kind::Parameter(_)) {
+        let top = if self.is_word("TOP")
+            && matches!(self.peek_at(1), Kind::Number(_) | Kind::Parameter(_) | Kind::Sign("-"))
+        {
             self.advance();
             Some(self.count("TOP")?)
         } else {
@@ -245,7 +247,6 @@ impl<'t> Parser<'t> {
         let is_name = match self.peek_at(1) {
             Kind::Sign(sign) => matches!(*sign, "." | ","),
             Kind::Word(word) => word.eq_ignore_ascii_case("FROM"),
-            Kind::End => true,
             _ => false,
         };
         if self.is_word("VALUE") && !is_name {

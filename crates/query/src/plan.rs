@@ -75,14 +75,37 @@ pub struct QueryInfo {
 }
 
 impl Bound {
+    /// What an SDK must be able to do to merge the rows of several ranges, in the words of the header
+    /// `x-ms-cosmos-supported-query-features`. Empty: rows only need to be put one after the other.
+    #[must_use]
+    pub fn features(&self) -> Vec<&'static str> {
+        let select = &self.query.select;
+        let value = matches!(select.projection, Projection::Value(_));
+        let aggregates = select.aggregates.len();
+        let all = [
+            ("Aggregate", aggregates > 0 && value),
+            ("NonValueAggregate", aggregates > 0 && !value && select.group_by.is_empty()),
+            ("MultipleAggregates", aggregates > 1),
+            ("GroupBy", !select.group_by.is_empty()),
+            ("Distinct", select.distinct),
+            ("OrderBy", select.order_by.len() == 1),
+            ("MultipleOrderBy", select.order_by.len() > 1),
+            ("OffsetAndLimit", select.offset_limit.is_some()),
+            ("Top", select.top.is_some()),
+        ];
+        all.into_iter().filter(|(_, used)| *used).map(|(name, _)| name).collect()
+    }
+
     /// The plan for running the query over several ranges. `query_ranges` covers everything: narrow it with
-    /// [`Bound::hints`] if the partition key is known.
+    /// [`Bound::hints`] if the partition key is known. `supported` is the header
+    /// `x-ms-cosmos-supported-query-features`; without it, the SDK is trusted to do everything.
     ///
     /// # Errors
-    /// The ranges' rows cannot be merged by an SDK: an aggregate inside a larger expression, or ORDER BY over an input
-    /// that is not the item itself.
-    pub fn plan(&self) -> Result<Plan, SqlError> {
+    /// The SDK lacks a feature, or no SDK can merge the rows: an aggregate inside a larger expression, or ORDER BY over
+    /// an input that is not the item itself.
+    pub fn plan(&self, supported: Option<&str>) -> Result<Plan, SqlError> {
         let select = &self.query.select;
+        self.check_features(supported)?;
         let window = &self.select;
         let mut info = QueryInfo {
             distinct_type: distinct_type(select),
@@ -120,6 +143,23 @@ impl Bound {
         let everything =
             QueryRange { min: String::new(), max: "FF".to_owned(), is_min_inclusive: true, is_max_inclusive: false };
         Ok(Plan { partitioned_query_execution_info_version: 2, query_info: info, query_ranges: vec![everything] })
+    }
+}
+
+impl Bound {
+    fn check_features(&self, supported: Option<&str>) -> Result<(), SqlError> {
+        let Some(supported) = supported else { return Ok(()) };
+        let has = |feature: &&str| supported.split(',').any(|name| name.trim().eq_ignore_ascii_case(feature));
+        let missing: Vec<_> = self.features().into_iter().filter(|feature| !has(feature)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // The Rust SDK recognises this answer by the words "unsupported features" and "Upgrade your SDK".
+        Err(SqlError::new(format!(
+            "the query has unsupported features for this SDK across partitions: {}. Upgrade your SDK, or query one \
+             partition key",
+            missing.join(", ")
+        )))
     }
 }
 

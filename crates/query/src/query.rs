@@ -115,7 +115,7 @@ impl Bound {
     /// Whether the query reads items at all; `SELECT VALUE 1` does not.
     #[must_use]
     pub fn reads_items(&self) -> bool {
-        !self.select.from.is_empty()
+        self.select.reads_items()
     }
 }
 

@@ -51,7 +51,17 @@ impl Names<'_> {
     fn input(&mut self, select: &mut Select, index: usize, outermost: bool) -> Result<(), SqlError> {
         let item = &mut select.from[index];
         match &mut item.source {
-            Source::Subquery(inner) => self.select(inner, false)?,
+            Source::Subquery(inner) => {
+                // Item by item, a subquery over the container is the same query, unless it looks at several items.
+                let over_container = outermost && index == 0;
+                self.select(inner, over_container)?;
+                if over_container && !inner.is_item_by_item() {
+                    return Err(SqlError::new(
+                        "DISTINCT, TOP, GROUP BY, ORDER BY, OFFSET and aggregates of a subquery in FROM would need all \
+                         items at once: move them to the outer query",
+                    ));
+                }
+            }
             Source::Path(path) => {
                 let mut base = path;
                 while let Expr::Member(inner, _) = base {

@@ -28,7 +28,7 @@ fn combine<'a>(
 ) -> bool {
     let Some(item) = select.from.get(input) else {
         let passes = select.filter.as_ref().is_none_or(|filter| eval(filter, env, cx).is_true());
-        return cx.spend() && (!passes || visit(env));
+        return cx.spend(1) && (!passes || visit(env));
     };
     let values = match &item.source {
         Source::Path(path) => vec![eval(path, env, cx)],

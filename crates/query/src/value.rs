@@ -103,6 +103,18 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// What a copy costs: nothing for what is borrowed, otherwise about one for each element.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Text(Cow::Owned(text), _) | Self::RawArray(Cow::Owned(text)) | Self::RawObject(Cow::Owned(text)) => {
+                text.len() / 64
+            }
+            Self::Array(list) => list.iter().map(|value| 1 + value.weight()).sum(),
+            Self::Object(list) => list.iter().map(|(_, value)| 1 + value.weight()).sum(),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn kind(&self) -> Type {
         match self {
             Self::Undefined => Type::Undefined,

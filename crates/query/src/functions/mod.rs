@@ -3,6 +3,7 @@
 mod array;
 mod math;
 mod text;
+mod time;
 mod types;
 
 use crate::value::Value;
@@ -19,6 +20,9 @@ pub(crate) struct Function {
 }
 
 type Call = for<'a> fn(&[Value<'a>], i64) -> Option<Value<'a>>;
+
+/// Longer strings are undefined: no item could hold them, and a query must not exhaust memory.
+pub(crate) const LONGEST: usize = 2 * 1024 * 1024;
 
 /// Any number of arguments.
 const MANY: usize = usize::MAX;
@@ -51,7 +55,7 @@ impl PartialEq for Function {
 
 /// Finds a function by its name in any case.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
-    [types::FUNCTIONS, text::FUNCTIONS, math::FUNCTIONS, array::FUNCTIONS]
+    [types::FUNCTIONS, text::FUNCTIONS, time::FUNCTIONS, math::FUNCTIONS, array::FUNCTIONS]
         .into_iter()
         .flatten()
         .find(|function| function.name.eq_ignore_ascii_case(name))

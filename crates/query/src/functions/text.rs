@@ -1,11 +1,11 @@
 //! Strings. Positions and lengths count characters.
 
-use super::{Function, MANY, flag, integer, number, text};
+use super::{Function, LONGEST, MANY, flag, integer, number, text};
 use crate::json;
 use crate::value::Value;
 
-/// Longer results are undefined: no item could hold them, and a query must not exhaust memory.
-const LONGEST: usize = 2 * 1024 * 1024;
+/// REPLICATE makes at most this many characters, as in Cosmos DB.
+const REPLICATED: usize = 10_000;
 
 fn bounded<'a>(value: String) -> Option<Value<'a>> {
     (value.len() <= LONGEST).then(|| Value::text(value))
@@ -87,7 +87,7 @@ fn replace<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
 fn replicate<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
     let (subject, times) = (text(a, 0)?, integer(a, 1)?);
     let times = usize::try_from(times).ok()?;
-    (subject.len().checked_mul(times)? <= LONGEST).then(|| Value::text(subject.repeat(times)))
+    (subject.chars().count().checked_mul(times)? <= REPLICATED).then(|| Value::text(subject.repeat(times)))
 }
 
 fn concat<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
@@ -129,11 +129,17 @@ fn parse<'a>(a: &[Value<'_>], wanted: fn(&Value<'_>) -> bool) -> Option<Value<'a
     wanted(&value).then(|| value.owned())
 }
 
+fn regex_match<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
+    let modifiers = if a.len() > 2 { text(a, 2)? } else { "" };
+    crate::regex::matches(text(a, 0)?, text(a, 1)?, modifiers).map(Value::Bool)
+}
+
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("STARTSWITH", 2, 3, |a, _| compare(a, |s, w| s.starts_with(w))),
     Function::new("ENDSWITH", 2, 3, |a, _| compare(a, |s, w| s.ends_with(w))),
     Function::new("CONTAINS", 2, 3, |a, _| compare(a, |s, w| s.contains(w))),
     Function::new("StringEquals", 2, 3, |a, _| compare(a, |s, w| s == w)),
+    Function::new("RegexMatch", 2, 3, regex_match),
     Function::new("CONCAT", 2, MANY, concat),
     Function::new("LENGTH", 1, 1, |a, _| Some(Value::number(text(a, 0)?.chars().count() as f64))),
     Function::new("LOWER", 1, 2, |a, _| bounded(text(a, 0)?.to_lowercase())),
