@@ -198,7 +198,7 @@ impl<'a> Decoder<'a> {
         if !number.is_finite() {
             return Err(BinaryJsonError::new(at, Problem::NotFinite));
         }
-        number.write(&mut self.out).expect("invariant: a string can always be appended to");
+        number.write(&mut self.out);
         self.check_room(0, at)
     }
 
