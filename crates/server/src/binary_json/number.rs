@@ -1,5 +1,7 @@
 //! Numbers of all sizes.
 
+use std::fmt::Write as _;
+
 use super::{error::BinaryJsonError, input::Input};
 use crate::json_tokens::write_double;
 
@@ -48,11 +50,15 @@ impl Number {
 
     /// Appends JSON text. The number has to be finite.
     pub(super) fn write(self, out: &mut String) {
-        match self {
-            Self::Signed(number) => out.push_str(&number.to_string()),
-            Self::Unsigned(number) => out.push_str(&number.to_string()),
-            Self::Double(number) => write_double(number, out),
-        }
+        let written = match self {
+            Self::Signed(number) => write!(out, "{number}"),
+            Self::Unsigned(number) => write!(out, "{number}"),
+            Self::Double(number) => {
+                write_double(number, out);
+                Ok(())
+            }
+        };
+        written.expect("invariant: a string can always be appended to");
     }
 }
 
