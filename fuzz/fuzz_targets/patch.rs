@@ -11,7 +11,9 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(patch) = Patch::parse(patch) else { return };
     let keys = [PartitionKeyDefinition::id(), PartitionKeyDefinition::hash("/a/b").expect("a path")];
     let Ok(patched) = patch.apply(item, &["/a/b"]) else { return };
-    for key in keys {
+    // An item with a lone surrogate in a name can be stored, but not always be read where a patch moves it to.
+    let is_readable = serde_json::from_slice::<serde_json::Value>(item).is_ok();
+    for key in keys.into_iter().filter(|_| is_readable) {
         let Ok(before) = key.extract(item) else { continue };
         assert_eq!(key.extract(&patched).expect("the patched item is an item"), before);
     }
