@@ -35,18 +35,26 @@ impl<'a> Tokens<'a> {
             std::str::from_utf8(text).map_err(|error| serde_json::Error::custom(format!("not UTF-8: {error}")))?;
         serde_json::from_str::<IgnoredAny>(text)?;
         let tokens = Self { text, at: 0 };
-        let mut depth = 0_usize;
-        for token in tokens.clone() {
+        // Most texts do not even open as many arrays and objects.
+        let opening = text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
+        if opening > MAX_DEPTH && tokens.depth() > MAX_DEPTH {
+            return Err(serde_json::Error::custom(format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        Ok(tokens)
+    }
+
+    /// How deep arrays and objects nest.
+    fn depth(&self) -> usize {
+        let (mut depth, mut deepest) = (0_usize, 0);
+        for token in self.clone() {
             match token {
                 Token::OpenArray | Token::OpenObject => depth += 1,
                 Token::CloseArray | Token::CloseObject => depth = depth.saturating_sub(1),
                 Token::String(_) | Token::Literal(_) => {}
             }
-            if depth > MAX_DEPTH {
-                return Err(serde_json::Error::custom(format!("nested deeper than {MAX_DEPTH} levels")));
-            }
+            deepest = deepest.max(depth);
         }
-        Ok(tokens)
+        deepest
     }
 
     /// Takes the bytes up to the first for which `ends` holds.

@@ -31,6 +31,7 @@ names! {
     OFFER_THROUGHPUT = "x-ms-offer-throughput";
     PARTITION_KEY = "x-ms-documentdb-partitionkey";
     PREFER = "prefer";
+    QUERY_FEATURES = "x-ms-cosmos-supported-query-features";
     RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
     READ_KEY_TYPE = "x-ms-read-key-type";
     REQUEST_CHARGE = "x-ms-request-charge";

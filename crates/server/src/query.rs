@@ -105,7 +105,8 @@ fn key_value(value: &Value) -> Option<PartitionKeyValue> {
 pub(crate) fn plan(request: &Request, open: &Open) -> Answer<Reply> {
     let query = bound(request)?;
     let paths: Vec<&str> = open.identity().partition_key.paths().collect();
-    let mut plan = query.plan().map_err(|error| refused(&error))?;
+    let supported = request.text(&names::QUERY_FEATURES)?;
+    let mut plan = query.plan(supported).map_err(|error| refused(&error))?;
     let hints = query.hints(&paths);
     let range = narrowed(FeedRange::full(), open, hints.partition_key.as_deref()).unwrap_or_else(FeedRange::full);
     plan.query_ranges = vec![QueryRange {

@@ -198,7 +198,7 @@ impl<'a> Decoder<'a> {
         if !number.is_finite() {
             return Err(BinaryJsonError::new(at, Problem::NotFinite));
         }
-        number.write(&mut self.out).expect("invariant: a string can always be appended to");
+        number.write(&mut self.out);
         self.check_room(0, at)
     }
 
@@ -230,9 +230,11 @@ impl<'a> Decoder<'a> {
     }
 
     fn text(&mut self, text: &str, at: usize) -> Result<(), BinaryJsonError> {
-        self.check_room(text.len().saturating_add(2), at)?;
+        // Checked before anything is written: escapes can make text six times as long.
+        self.check_room(text.len(), at)?;
+        self.check_room(string::written_length(text), at)?;
         string::write(text, &mut self.out);
-        self.check_room(0, at)
+        Ok(())
     }
 
     fn check_room(&self, more: usize, at: usize) -> Result<(), BinaryJsonError> {

@@ -101,28 +101,38 @@ pub(super) fn write(text: &str, out: &mut String) {
     out.push('"');
     let mut written = 0;
     for (at, byte) in text.bytes().enumerate() {
-        let hex;
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            0x08 => b"\\b",
-            0x0c => b"\\f",
-            0x00..=0x1f => {
-                hex = [b'\\', b'u', b'0', b'0', nibble(LOWER_HEX, byte >> 4), nibble(LOWER_HEX, byte & 0xf)];
-                &hex
-            }
+        let short = match byte {
+            b'"' => "\\\"",
+            b'\\' => "\\\\",
+            b'\n' => "\\n",
+            b'\r' => "\\r",
+            b'\t' => "\\t",
+            0x08 => "\\b",
+            0x0c => "\\f",
+            0x00..=0x1f => "\\u00",
             _ => continue,
         };
         // Escaped bytes are ASCII, so both ends of the slice are between characters.
         out.push_str(text.get(written..at).unwrap_or_default());
-        out.extend(escape.iter().copied().map(char::from));
+        out.push_str(short);
+        if short.ends_with('0') {
+            out.push(nibble(LOWER_HEX, byte >> 4).into());
+            out.push(nibble(LOWER_HEX, byte & 0xf).into());
+        }
         written = at + 1;
     }
     out.push_str(text.get(written..).unwrap_or_default());
     out.push('"');
+}
+
+/// How many bytes [`write`] appends.
+pub(super) fn written_length(text: &str) -> usize {
+    let escaped = |byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0x00..=0x1f => 6,
+        _ => 1,
+    };
+    text.bytes().fold(2_usize, |length, byte| length.saturating_add(escaped(byte)))
 }
 
 fn plain<'a>(input: &mut Input<'a>, length: usize) -> Result<Cow<'a, str>, BinaryJsonError> {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{error::PatchError, number, path::Path, tree::Node};
+use crate::json_tokens::{Token, Tokens, unescape};
 
 /// Members of an item that the server owns, and its name.
 const UNTOUCHABLE: [&str; 6] = ["id", "_rid", "_self", "_etag", "_ts", "_attachments"];
@@ -89,7 +90,7 @@ impl Operation {
         let path = parse("path", &request.path)?;
         let value = || {
             let value = request.value.as_deref().ok_or_else(|| refuse("value is missing".to_owned()))?.get();
-            Node::parse(value.as_bytes()).map_err(|error| refuse(format!("value: {error}")))?;
+            check_readable(value).map_err(|error| refuse(format!("value: {error}")))?;
             Ok(value.to_owned())
         };
         let action = match kind {
@@ -169,6 +170,14 @@ fn increment<'a>(parent: &mut Node<'a>, name: &str, by: &'a str) -> Result<(), S
         }
         _ => Err("it is not a number: only a number can be incremented".to_owned()),
     }
+}
+
+/// Escapes such as a lone `\ud800` are valid JSON, but no string: an item that has one cannot be read by most parsers.
+fn check_readable(value: &str) -> serde_json::Result<()> {
+    Tokens::of(value.as_bytes())?.try_for_each(|token| match token {
+        Token::String(string) => unescape(string).map(drop),
+        _ => Ok(()),
+    })
 }
 
 fn node(value: &str) -> Result<Node<'_>, String> {

@@ -199,6 +199,8 @@ fn patches_that_make_no_sense_are_refused_with_the_reason() {
         (r#"[{"op":"incr","path":"/a"}]"#, "operation 0, incr: value is missing"),
         (r#"[{"op":"incr","path":"/a","value":"1"}]"#, "operation 0, incr: value is not a number"),
         (r#"[{"op":"incr","path":"/a","value":1e999}]"#, "operation 0, incr: value is not a number"),
+        (r#"[{"op":"add","path":"/a","value":{"\ud83d":1}}]"#, "operation 0, add: value: "),
+        (r#"[{"op":"add","path":"/a","value":["\udc00"]}]"#, "operation 0, add: value: "),
         (r#"[{"op":"move","path":"/a"}]"#, "operation 0, move: from is missing"),
         (r#"[{"op":"move","path":"/a/b","from":"/a"}]"#, "operation 0, move: path /a/b lies within from /a"),
         (r#"[{"op":"remove","path":"a"}]"#, r#"operation 0, remove: path "a" does not start with /"#),

@@ -20,13 +20,23 @@ pub(super) enum Node<'a> {
 #[derive(Debug)]
 pub(super) struct Member<'a> {
     /// With quotes and escapes.
-    name: Cow<'a, str>,
+    written: Cow<'a, str>,
+    /// Without them: what paths name. Nothing if no path can name it, because its escapes make no character.
+    name: Option<Cow<'a, str>>,
     value: Node<'a>,
 }
 
 impl<'a> Member<'a> {
+    fn read(written: &'a str, value: Node<'a>) -> Self {
+        Self { written: written.into(), name: unescape(written).ok(), value }
+    }
+
+    fn create(name: &str, value: Node<'a>) -> serde_json::Result<Self> {
+        Ok(Self { written: serde_json::to_string(name)?.into(), name: Some(name.to_owned().into()), value })
+    }
+
     fn is_named(&self, name: &str) -> bool {
-        unescape(&self.name).is_ok_and(|own| own == name)
+        self.name.as_deref() == Some(name)
     }
 }
 
@@ -60,7 +70,7 @@ impl<'a> Node<'a> {
             match open.last_mut() {
                 Some((Self::Array(items), _)) => items.push(complete),
                 Some((Self::Object(members), name)) => {
-                    members.push(Member { name: name.take().unwrap_or_default().into(), value: complete });
+                    members.push(Member::read(name.take().unwrap_or_default(), complete));
                 }
                 _ => return Ok(complete),
             }
@@ -103,7 +113,7 @@ impl<'a> Node<'a> {
             }),
             Self::Object(members) => members.iter().enumerate().all(|(index, member)| {
                 out.push_str(if index > 0 { "," } else { "" });
-                out.push_str(&member.name);
+                out.push_str(&member.written);
                 out.push(':');
                 member.value.write(out, depth_left)
             }),
@@ -158,10 +168,7 @@ impl<'a> Node<'a> {
             Self::Object(members) => {
                 match members.iter_mut().rev().find(|member| member.is_named(name)) {
                     Some(member) => member.value = value,
-                    None => {
-                        let name = serde_json::to_string(name).map_err(|error| error.to_string())?;
-                        members.push(Member { name: name.into(), value });
-                    }
+                    None => members.push(Member::create(name, value).map_err(|error| error.to_string())?),
                 }
                 Ok(())
             }
