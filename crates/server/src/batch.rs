@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use changefeed_core::{Batch, ETag, ErrorKind, Item, ItemId, ItemKey, PartitionKey, Write, Written};
+use changefeed_core::{Batch, ETag, ErrorKind, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, Write, Written};
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,7 +13,7 @@ use crate::{
     items, names,
     open::Open,
     problem::{Answer, Problem},
-    render, scope,
+    render, scope, together,
 };
 
 /// How often a batch with patches is tried again because somebody else wrote one of its items in between.
@@ -136,7 +136,7 @@ pub(crate) async fn run(request: &Request, open: &Open) -> Answer<Reply> {
             .ok_or_else(|| Problem::bad_request("a transactional batch needs x-ms-documentdb-partitionkey"))?;
         atomic(open, &key, &operations, minimal).await?
     } else {
-        bulk(open, header.as_ref(), range.as_ref(), &operations, request.flag(&names::BATCH_CONTINUE), minimal).await?
+        bulk(open, header.as_ref(), range.as_ref(), &operations, request.flag(&names::BATCH_CONTINUE), minimal).await
     };
     let range = match (range, &header) {
         (Some(range), _) => range.id,
@@ -332,12 +332,14 @@ async fn plan_one(
     })
 }
 
+/// What has an id.
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+}
+
 /// Remembers what an item will be, for later operations of the batch.
 fn note(drafts: &mut BTreeMap<String, Draft>, body: &Bytes, at: usize) {
-    #[derive(Deserialize)]
-    struct Named {
-        id: String,
-    }
     if let Ok(Named { id }) = serde_json::from_slice(body) {
         drafts.insert(id, Draft::Body(body.clone(), at));
     }
@@ -398,36 +400,56 @@ fn item_id(operation: &Operation<'_>) -> Answer<ItemId> {
     Ok(ItemId::new(id)?)
 }
 
-/// Each operation for itself, in order.
+/// Each operation for itself: all at once if none stops the others, apart from those about one item, which keep their
+/// order.
 async fn bulk(
     open: &Open,
     header: Option<&PartitionKey>,
-    range: Option<&changefeed_core::PhysicalRange>,
+    range: Option<&PhysicalRange>,
     operations: &[Operation<'_>],
     continue_on_error: bool,
     minimal: bool,
-) -> Answer<Vec<Outcome>> {
-    let mut outcomes: Vec<Outcome> = Vec::with_capacity(operations.len());
-    let mut stopped = false;
-    for operation in operations {
-        if stopped {
-            outcomes.push(Outcome::new(FAILED_DEPENDENCY));
-            continue;
+) -> Vec<Outcome> {
+    let one = async |operation| match bulk_one(open, header, range, operation, minimal).await {
+        Ok(outcome) => outcome,
+        Err(problem) => Outcome::of_problem(&problem),
+    };
+    let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
+    if continue_on_error {
+        let mut by_item: BTreeMap<Option<String>, Vec<(usize, &Operation<'_>)>> = BTreeMap::new();
+        for (index, operation) in operations.iter().enumerate() {
+            by_item.entry(id_of(operation)).or_default().push((index, operation));
         }
-        let outcome = match bulk_one(open, header, range, operation, minimal).await {
-            Ok(outcome) => outcome,
-            Err(problem) => Outcome::of_problem(&problem),
-        };
-        stopped = !continue_on_error && !outcome.is_success();
-        outcomes.push(outcome);
+        let in_order = by_item.into_values().map(async |of_item| {
+            let mut done = Vec::with_capacity(of_item.len());
+            for (index, operation) in of_item {
+                done.push((index, one(operation).await));
+            }
+            done
+        });
+        outcomes.extend(together::all(in_order).await.into_iter().flatten());
+    } else {
+        for (index, operation) in operations.iter().enumerate() {
+            let stopped = outcomes.values().next_back().is_some_and(|last| !last.is_success());
+            let outcome = if stopped { Outcome::new(FAILED_DEPENDENCY) } else { one(operation).await };
+            outcomes.insert(index, outcome);
+        }
     }
-    Ok(outcomes)
+    outcomes.into_values().collect()
+}
+
+/// The item that an operation is about, as far as it says so.
+fn id_of(operation: &Operation<'_>) -> Option<String> {
+    operation.id.clone().or_else(|| {
+        let named: Named = serde_json::from_str(operation.resource_body?.get()).ok()?;
+        Some(named.id)
+    })
 }
 
 async fn bulk_one(
     open: &Open,
     header: Option<&PartitionKey>,
-    range: Option<&changefeed_core::PhysicalRange>,
+    range: Option<&PhysicalRange>,
     operation: &Operation<'_>,
     minimal: bool,
 ) -> Answer<Outcome> {

@@ -42,6 +42,7 @@ mod scope;
 mod server;
 mod service;
 mod session;
+mod together;
 mod verify;
 
 pub use self::{
