@@ -108,7 +108,8 @@ fn items_that_come_and_go_between_pages_neither_repeat_nor_hide_others() {
             let mut seen: BTreeMap<String, usize> = BTreeMap::new();
             let mut kept = Vec::new();
             let mut continuation: Option<String> = None;
-            loop {
+            for page in 0.. {
+                assert!(page < 1000, "{query} does not end");
                 let (rows, next) = items.page(&bound, continuation.as_deref(), size).unwrap();
                 for row in rows {
                     *seen.entry(row.clone()).or_default() += 1;
@@ -150,6 +151,60 @@ fn an_item_with_many_rows_is_continued_inside() {
     gone.put(1, "{\"id\":\"b\",\"l\":[10,11]}");
     let (rows, next) = gone.page(&bound, next.as_deref(), 100).unwrap();
     assert_eq!((rows.join(" "), next), ("10 11".to_owned(), None));
+}
+
+#[test]
+fn rows_of_the_last_item_are_not_lost() {
+    let items = Items::of(&["{\"l\":[1,2,3,4,5]}"]);
+    for size in 1..7 {
+        assert_eq!(items.pages(&bind("SELECT VALUE x FROM c JOIN x IN c.l"), size).unwrap().len(), 5, "{size}");
+    }
+}
+
+#[test]
+fn rows_that_only_the_last_item_pushes_out_are_not_forgotten() {
+    // The listing runs against the order, so that each item takes the place of the one before.
+    let items = Items::of(&["{\"k\":\"c\"}", "{\"k\":\"b\"}", "{\"k\":\"a\"}"]);
+    let queries = [
+        "SELECT VALUE c.k FROM c ORDER BY c.k",
+        "SELECT DISTINCT VALUE c.k FROM c",
+        "SELECT VALUE c.k FROM c GROUP BY c.k",
+    ];
+    for query in queries {
+        for size in [1, 2] {
+            assert_eq!(items.pages(&bind(query), size).unwrap().join(""), "\"a\"\"b\"\"c\"", "{query}");
+        }
+    }
+}
+
+#[test]
+fn a_caller_may_read_few_items_for_each_page() {
+    let items = items(0..40);
+    for query in QUERIES.iter().take(10) {
+        let bound = bind(query);
+        let whole = items.pages(&bound, 1000).unwrap();
+        for few in [1, 3] {
+            let mut found = Vec::new();
+            let mut continuation: Option<String> = None;
+            loop {
+                let mut run = bound.start(continuation.as_deref(), 2, NOW).unwrap();
+                let after = run.begin_after().map(str::to_owned);
+                let mut left = items.0.iter().filter(|(p, _)| after.as_ref().is_none_or(|a| *p > a)).peekable();
+                for _ in 0..few {
+                    if let Some((position, (rid, body))) = left.next_if(|_| run.wants_more()) {
+                        run.push(changefeed_query::Row { position, rid, body: body.as_bytes() }).unwrap();
+                    }
+                }
+                let page = run.finish(left.peek().is_none()).unwrap();
+                found.extend(page.rows.into_iter().map(|row| String::from_utf8(row).unwrap()));
+                continuation = page.continuation;
+                if continuation.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(found, whole, "{query}, {few} items a page");
+        }
+    }
 }
 
 #[test]
