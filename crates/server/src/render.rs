@@ -1,8 +1,8 @@
 //! Bodies of answers, put together from what the store holds without parsing it.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use changefeed_core::{Change, Item, Operation, PartitionKeyDefinition, ResourceId};
-use serde_json::{Map, Value};
+use changefeed_core::{Change, Item, Operation, PartitionKeyDefinition, PartitionKeyValue, ResourceId};
+use serde_json::Value;
 
 /// Adds the members that only a server knows: `_self`, which is where it serves the item, and `_attachments`.
 pub(crate) fn complete(out: &mut BytesMut, stored: &[u8], container_link: &str, rid: Option<ResourceId>) {
@@ -124,16 +124,18 @@ fn envelope(out: &mut BytesMut, change: &Change, definition: &PartitionKeyDefini
     if matches!(change.operation, Operation::Delete | Operation::Expire) {
         let id = Value::from(change.id.as_str());
         let key = change.previous.as_deref().map(|previous| key_members(definition, previous)).unwrap_or_default();
-        out.extend_from_slice(format!(",\"id\":{id},\"partitionKey\":{}", Value::Object(key)).as_bytes());
+        out.extend_from_slice(format!(",\"id\":{id},\"partitionKey\":{{{key}}}").as_bytes());
     }
     out.extend_from_slice(b"}}");
 }
 
 /// The values of the partition key by path, as metadata of a delete shows them.
-fn key_members(definition: &PartitionKeyDefinition, body: &[u8]) -> Map<String, Value> {
-    let Ok(key) = definition.extract(body) else { return Map::new() };
-    let values = key.values().iter().filter_map(|value| serde_json::from_str::<Value>(&value.to_string()).ok());
-    definition.paths().map(|path| path.trim_start_matches('/').to_owned()).zip(values).collect()
+fn key_members(definition: &PartitionKeyDefinition, body: &[u8]) -> String {
+    let Ok(key) = definition.extract(body) else { return String::new() };
+    let member =
+        |(path, value): (&str, &PartitionKeyValue)| format!("{}:{value}", Value::from(path.trim_start_matches('/')));
+    let defined = definition.paths().zip(key.values()).filter(|(_, value)| **value != PartitionKeyValue::Undefined);
+    defined.map(member).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
