@@ -1,6 +1,6 @@
 //! The change feed: both modes, every start, every scope, both wire formats.
 
-use changefeed_core::{Continuation, ErrorKind, Mode, ReadChanges, StartFrom, Timestamp};
+use changefeed_core::{ChangePage, Continuation, ErrorKind, Mode, ReadChanges, StartFrom, Timestamp};
 use hyper::{
     StatusCode,
     header::{self, HeaderValue},
@@ -54,6 +54,8 @@ pub(crate) async fn read(request: &Request, open: &Open, mode: Mode) -> Answer<R
     let named = scope.physical.is_some();
     let mut read = ReadChanges::new(scope.range, start).mode(mode).max_items(max_items);
     (read.physical, read.not_before) = (scope.physical, not_before);
+    // Estimators ask for one item and take its distance from the session token for the number of changes behind it.
+    read.count_remaining = max_items == 1;
     let page = open.container.read_changes(read).await.map_err(|error| match error.kind() {
         // 410 sends clients to read the ranges again; without a range id there is nothing they could do better.
         ErrorKind::RangeGone if !named => Problem::bad_request(format!(
@@ -70,8 +72,18 @@ pub(crate) async fn read(request: &Request, open: &Open, mode: Mode) -> Answer<R
         Reply::ok(render::changes(&page.changes, format, definition, &open.rid, &open.link))
     };
     reply.set(&names::ITEM_COUNT, HeaderValue::from(page.changes.len()));
-    items::set_place(&mut reply, open, &page.physical, page.newest_lsn.get());
+    items::set_place(&mut reply, open, &page.physical, session_lsn(&page));
     Ok(reply.with_etag(page.continuation.token()))
+}
+
+/// The LSN that the session token tells. LSNs run through all ranges, so to an estimator that reads one of them the
+/// newest would look too far away.
+fn session_lsn(page: &ChangePage) -> u64 {
+    let newest = page.newest_lsn.get();
+    match (page.changes.first(), page.remaining) {
+        (Some(first), Some(remaining)) => newest.min(first.lsn.get() + page.changes.len() as u64 + remaining - 1),
+        _ => newest,
+    }
 }
 
 fn wire_format(request: &Request, mode: Mode) -> Answer<WireFormat> {
