@@ -1,18 +1,63 @@
 //! Activity ids: one for each request, to find it again in logs on both sides.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use hyper::header::HeaderValue;
 
-/// A new random id in the form of a UUID.
-pub(crate) fn new() -> HeaderValue {
-    let mut bytes = [0; 16];
-    if getrandom::fill(&mut bytes).is_err() {
-        tracing::warn!("the system gives no random numbers: activity ids are all the same");
+/// Makes ids in the form of UUIDs: chance once, then a counter, so that no request waits for the system.
+#[derive(Debug)]
+pub(crate) struct Activities {
+    start: u64,
+    next: AtomicU64,
+}
+
+impl Activities {
+    pub(crate) fn new() -> Self {
+        let mut bytes = [0; 16];
+        if getrandom::fill(&mut bytes).is_err() {
+            tracing::warn!("the system gives no random numbers: activity ids are those of other servers");
+        }
+        let [start, next] = [0, 8].map(|at| {
+            let mut half = [0; 8];
+            half.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(half)
+        });
+        Self { start, next: AtomicU64::new(next) }
     }
-    let [a, b, c, d, e, f, g, h, rest @ ..] = bytes;
-    let (g, h8) = (g & 0x0f | 0x40, rest[0] & 0x3f | 0x80);
-    let text = format!(
-        "{a:02x}{b:02x}{c:02x}{d:02x}-{e:02x}{f:02x}-{g:02x}{h:02x}-{h8:02x}{:02x}-{:02x}{:02x}{:02x}{:02x}{:02x}{:02x}",
-        rest[1], rest[2], rest[3], rest[4], rest[5], rest[6], rest[7]
-    );
-    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("00000000-0000-4000-8000-000000000000"))
+
+    /// A new id.
+    pub(crate) fn next(&self) -> HeaderValue {
+        let low = self.next.fetch_add(1, Ordering::Relaxed);
+        // The places that say: a random UUID.
+        let high = self.start & 0xffff_ffff_ffff_0fff | 0x4000;
+        let low = low & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;
+        let text = format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            high >> 16 & 0xffff,
+            high & 0xffff,
+            low >> 48,
+            low & 0xffff_ffff_ffff
+        );
+        HeaderValue::from_str(&text)
+            .unwrap_or_else(|_| HeaderValue::from_static("00000000-0000-4000-8000-000000000000"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_uuids_and_all_different() {
+        let activities = Activities::new();
+        let (one, two) = (activities.next(), activities.next());
+        assert_ne!(one, two);
+        assert_ne!(Activities::new().next(), one);
+        let text = one.to_str().unwrap();
+        let lengths: Vec<_> = text.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12]);
+        assert_eq!(text.as_bytes()[14], b'4', "the version of a random UUID: {text}");
+        assert!(matches!(text.as_bytes()[19], b'8'..=b'b'), "{text}");
+    }
 }

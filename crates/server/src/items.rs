@@ -32,8 +32,11 @@ pub(crate) fn set_place(reply: &mut Reply, open: &Open, range: &RangeId, lsn: u6
     reply.set(&names::LSN, HeaderValue::from(lsn));
     reply.set_text(&names::RANGE_ID, range.as_str());
     reply.set_text(&names::SESSION_TOKEN, &session::token(range.as_str(), lsn));
-    reply.set_text(&names::CONTENT_PATH, &open.rid);
-    reply.set_text(&names::ALT_CONTENT_PATH, &open.name_link);
+    for (name, value) in [(&names::CONTENT_PATH, &open.rid_header), (&names::ALT_CONTENT_PATH, &open.name_header)] {
+        if let Some(value) = value {
+            reply.set(name, value.clone());
+        }
+    }
 }
 
 /// The body of a write as JSON text.

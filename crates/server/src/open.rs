@@ -12,7 +12,9 @@ use changefeed_core::{
     Catalog, Clock, Container, ContainerIdentity, Epk, Error, ErrorKind, FeedRange, Item, ItemId, ListItems,
     PhysicalRange, RangeId, ReadChanges, ResourceId, Result, StartFrom, Timestamp,
 };
+use hyper::header::HeaderValue;
 use parking_lot::{Mutex, RwLock};
+use percent_encoding::{CONTROLS, utf8_percent_encode};
 
 /// How old the known ranges of a container may be, in milliseconds. Splits through this server are known at once.
 const RANGES_AGE_MILLIS: u64 = 1000;
@@ -30,6 +32,9 @@ pub(crate) struct Open {
     pub(crate) link: String,
     /// `dbs/{name}/colls/{name}`.
     pub(crate) name_link: String,
+    /// Both as headers.
+    pub(crate) rid_header: Option<HeaderValue>,
+    pub(crate) name_header: Option<HeaderValue>,
     newest: AtomicU64,
     ranges: Mutex<Option<(Timestamp, Arc<[PhysicalRange]>)>>,
     rids: Mutex<BTreeMap<ResourceId, ItemId>>,
@@ -39,10 +44,14 @@ pub(crate) struct Open {
 impl Open {
     fn new(container: Container, clock: Arc<dyn Clock>) -> Self {
         let ContainerIdentity { database_name, container_name, database, container: rid, .. } = container.identity();
+        let (text, name_link) = (rid.to_string(), format!("dbs/{database_name}/colls/{container_name}"));
         Self {
-            rid: rid.to_string(),
+            rid_header: HeaderValue::from_str(&text).ok(),
+            // As in paths, where a name has characters that cannot stand in a header.
+            name_header: HeaderValue::from_str(&utf8_percent_encode(&name_link, CONTROLS).to_string()).ok(),
+            rid: text,
             link: format!("dbs/{database}/colls/{rid}/"),
-            name_link: format!("dbs/{database_name}/colls/{container_name}"),
+            name_link,
             container,
             newest: AtomicU64::new(0),
             ranges: Mutex::new(None),

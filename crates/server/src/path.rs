@@ -136,9 +136,11 @@ fn links(raw: &str, segments: &[String], kind: &str) -> Vec<String> {
     let is_feed = segments.len() % 2 == 1;
     let count = if is_feed && kind != ADMIN { segments.len() - 1 } else { segments.len() };
     let mut links = vec![segments[..count].join("/")];
-    let as_sent = raw.split('/').take(count).collect::<Vec<_>>().join("/");
-    if !links.contains(&as_sent) {
-        links.push(as_sent);
+    if raw.contains('%') {
+        let as_sent = raw.split('/').take(count).collect::<Vec<_>>().join("/");
+        if !links.contains(&as_sent) {
+            links.push(as_sent);
+        }
     }
     let by_rid = segments.first().is_some_and(|first| first == "offers")
         || segments.get(1).is_some_and(|database| database.parse::<changefeed_core::ResourceId>().is_ok());

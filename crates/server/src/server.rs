@@ -6,6 +6,7 @@ use changefeed_core::{Catalog, Clock, Error, ErrorKind, Result, SystemClock};
 use parking_lot::RwLock;
 
 use crate::{
+    activity::Activities,
     auth::Keys,
     faults::Faults,
     net::{
@@ -195,7 +196,12 @@ impl Builder {
             faults: Faults::default(),
             faults_allowed: self.faults,
         };
-        let serving = Arc::new(Serving { service, limits: self.limits, failures: Failures::default() });
+        let serving = Arc::new(Serving {
+            service,
+            limits: self.limits,
+            failures: Failures::default(),
+            activities: Activities::new(),
+        });
         let listening = net::listen(listen, Arc::clone(&serving), certificate).await.map_err(|error| {
             Error::new(ErrorKind::Io, format!("listen on {listen}: choose another address with --listen"))
                 .with_source(error)

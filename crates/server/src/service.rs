@@ -360,8 +360,11 @@ async fn ranges(request: &Request, open: &Open) -> Answer<Reply> {
         Reply::json(StatusCode::OK, &account::ranges(open, &live))
     };
     reply.set(&names::ITEM_COUNT, HeaderValue::from(if known == Some(&etag) { 0 } else { live.len() }));
-    reply.set_text(&names::CONTENT_PATH, &open.rid);
-    reply.set_text(&names::ALT_CONTENT_PATH, &open.name_link);
+    for (name, value) in [(&names::CONTENT_PATH, &open.rid_header), (&names::ALT_CONTENT_PATH, &open.name_header)] {
+        if let Some(value) = value {
+            reply.set(name, value.clone());
+        }
+    }
     Ok(reply.with_etag(&etag))
 }
 

@@ -17,6 +17,9 @@ use crate::problem::{Answer, Problem};
 /// # Errors
 /// 413 as soon as it is known to be too long, 408 if it does not arrive in time, 400 if it breaks off.
 pub(crate) async fn read(body: Incoming, limit: usize, patience: Duration) -> Answer<Bytes> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
     let announced = body.size_hint().lower();
     if announced > limit as u64 {
         return Err(too_long(limit));

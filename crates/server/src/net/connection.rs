@@ -32,7 +32,8 @@ use super::{
     timer::{pause, within},
 };
 use crate::{
-    Limits, activity,
+    Limits,
+    activity::Activities,
     exchange::{Reply, Request},
     names,
     path::Path,
@@ -59,6 +60,7 @@ pub(crate) struct Serving {
     pub(crate) service: Service,
     pub(crate) limits: Limits,
     pub(crate) failures: Failures,
+    pub(crate) activities: Activities,
 }
 
 /// Who is at the other end.
@@ -164,9 +166,8 @@ fn note(ended: hyper::Result<()>) {
 /// Answers one request; a panic on the way is a 500 for this request only.
 async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
     let activity = request.headers().get(&names::ACTIVITY_ID).filter(|given| given.len() <= 64).cloned();
-    let activity = activity.unwrap_or_else(activity::new);
-    let shown = activity.to_str().unwrap_or("").to_owned();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let activity = activity.unwrap_or_else(|| serving.activities.next());
+    let (method, uri) = (request.method().clone(), request.uri().clone());
     let answered = NoPanic(pin!(answer(serving, request, peer.secure))).await;
     let mut close = false;
     let mut reply = match answered {
@@ -177,14 +178,17 @@ async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Pee
             if problem.status == StatusCode::UNAUTHORIZED {
                 pause(serving.failures.note(peer.address, serving.service.clock.wall())).await;
             }
-            Reply::problem(&problem, &shown)
+            Reply::problem(&problem, shown(&activity))
         }
         None => {
-            tracing::error!(%method, path, "a request made the server panic: please report it");
-            Reply::problem(&Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the server made a mistake"), &shown)
+            tracing::error!(%method, path = uri.path(), "a request made the server panic: please report it");
+            Reply::problem(
+                &Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the server made a mistake"),
+                shown(&activity),
+            )
         }
     };
-    tracing::debug!(%method, path, status = reply.status.as_u16(), activity = shown, "answered");
+    tracing::debug!(%method, path = uri.path(), status = reply.status.as_u16(), ?activity, "answered");
     reply.finish(activity);
     if close {
         reply.set(&header::CONNECTION, HeaderValue::from_static("close"));
@@ -193,6 +197,10 @@ async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Pee
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response
+}
+
+fn shown(activity: &HeaderValue) -> &str {
+    activity.to_str().unwrap_or("")
 }
 
 async fn answer(serving: &Serving, request: hyper::Request<Incoming>, secure: bool) -> Answer<Reply> {

@@ -16,7 +16,11 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::{Result, load};
+use crate::{
+    Result, load,
+    measure::{Round, Spread},
+    process,
+};
 
 /// One connection.
 pub(super) struct Client {
@@ -66,13 +70,28 @@ pub(super) fn signed(verb: &str, kind: &str, link: &str, more: &[(&'static str, 
     Ok(headers)
 }
 
+/// Answers per second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// Of time.
+    pub(super) by_time: f64,
+    /// Of processor time, client and server together: what a shared machine does not distort.
+    pub(super) by_cpu: f64,
+}
+
+/// How much of the baseline is left per second of processor time, in words.
+pub(super) fn by_cpu(rounds: &[Round<Rate>]) -> String {
+    let ratio = Spread::of(rounds.iter().map(|round| round.subject.by_cpu / round.baseline.by_cpu));
+    format!("{:.2} by processor time ({:.2}-{:.2})", ratio.median, ratio.min, ratio.max)
+}
+
 /// Asks over and over on `connections` connections until `length` is over; returns the answers per second. `ask` is
 /// given the connection and a number that grows.
-pub(super) async fn ask_for<F>(address: SocketAddr, connections: u64, length: Duration, ask: F) -> Result<f64>
+pub(super) async fn ask_for<F>(address: SocketAddr, connections: u64, length: Duration, ask: F) -> Result<Rate>
 where
     F: for<'a> Fn(&'a mut Client, u64) -> futures::BoxFuture<'a, Result<()>> + Clone + Send + Sync + 'static,
 {
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), process::cpu_seconds()?);
     let tasks = (0..connections).map(|connection| {
         let ask = ask.clone();
         tokio::spawn(async move {
@@ -86,7 +105,10 @@ where
         })
     });
     let answers: u64 = load::join(tasks.collect()).await?.iter().sum();
-    Ok(answers as f64 / start.elapsed().as_secs_f64())
+    Ok(Rate {
+        by_time: answers as f64 / start.elapsed().as_secs_f64(),
+        by_cpu: answers as f64 / (process::cpu_seconds()? - before).max(0.01),
+    })
 }
 
 /// The one type that is needed of the crate of that name.

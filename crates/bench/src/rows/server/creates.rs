@@ -17,7 +17,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 
 use super::{
     CONNECTIONS, Context, Experiment, Row,
-    client::{ask_for, signed},
+    client::{Rate, ask_for, signed},
 };
 use crate::{
     Result, load,
@@ -50,7 +50,7 @@ fn creates(context: &Context) -> Result<Vec<Measurement>> {
         let taken = measure::interleaved(
             rounds,
             |_| runtime.block_on(in_process(&store.container, connections, length, &next)),
-            |_| runtime.block_on(over_http(server.address(), connections, length, &headers, &next)),
+            |_| Ok(runtime.block_on(over_http(server.address(), connections, length, &headers, &next))?.by_time),
         )?;
         measured.push(Measurement::of(row, &taken, |rate| *rate).note(format!("{BODY_BYTES} bytes each, synced")));
     }
@@ -89,7 +89,7 @@ async fn over_http(
     length: Duration,
     headers: &HeaderMap,
     next: &Arc<AtomicU64>,
-) -> Result<f64> {
+) -> Result<Rate> {
     let (headers, next) = (headers.clone(), Arc::clone(next));
     ask_for(address, connections, length, move |client, _| {
         let (headers, body) = (headers.clone(), body(&next));

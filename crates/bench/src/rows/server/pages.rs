@@ -9,7 +9,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 use super::{
     Context, Experiment, Goal, Row,
     bare::Bare,
-    client::{Client, ask_for, signed},
+    client::{Client, Rate, ask_for, by_cpu, signed},
 };
 use crate::{
     Result, load,
@@ -58,8 +58,8 @@ fn pages(context: &Context) -> Result<Vec<Measurement>> {
     )?;
     runtime.block_on(server.stop());
     runtime.block_on(store.engine.close())?;
-    let note = format!("{PAGE_ITEMS} items, {bytes} bytes a page, {CONNECTIONS} connections");
-    Ok(vec![Measurement::of("http_feed_pages", &rounds, |rate| *rate).note(note)])
+    let note = format!("{PAGE_ITEMS} items, {bytes} bytes a page, {CONNECTIONS} connections; {}", by_cpu(&rounds));
+    Ok(vec![Measurement::of("http_feed_pages", &rounds, |rate| rate.by_time).note(note)])
 }
 
 async fn first_page(address: SocketAddr, headers: &HeaderMap) -> Result<Bytes> {
@@ -73,7 +73,7 @@ async fn first_page(address: SocketAddr, headers: &HeaderMap) -> Result<Bytes> {
 }
 
 /// Reads pages from all over the feed.
-async fn read_for(address: SocketAddr, length: Duration, headers: &HeaderMap) -> Result<f64> {
+async fn read_for(address: SocketAddr, length: Duration, headers: &HeaderMap) -> Result<Rate> {
     let headers = headers.clone();
     ask_for(address, CONNECTIONS, length, move |client, number| {
         let mut headers = headers.clone();

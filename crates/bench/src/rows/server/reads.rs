@@ -9,7 +9,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 use super::{
     CONNECTIONS, Context, Experiment, Goal, Row,
     bare::Bare,
-    client::{Client, ask_for, signed},
+    client::{Client, Rate, ask_for, by_cpu, signed},
 };
 use crate::{
     Result, documents, load,
@@ -65,15 +65,15 @@ fn reads(context: &Context) -> Result<Vec<Measurement>> {
     let engine = measure::interleaved(
         rounds,
         |seed| runtime.block_on(point_reads::read_for(&store.container, ITEMS, length, seed as u64)),
-        |_| over_http(server.address(), CONNECTIONS),
+        |_| Ok(over_http(server.address(), CONNECTIONS)?.by_time),
     )?;
     runtime.block_on(server.stop());
     runtime.block_on(store.engine.close())?;
-    let note = format!("{bytes} bytes each, client on the same cores");
+    let note = |rounds| format!("{bytes} bytes each, client on the same cores; {}", by_cpu(rounds));
     Ok(vec![
-        Measurement::of("http_point_reads_1", &one, |rate| *rate).note(note.clone()),
-        Measurement::of("http_point_reads_32", &many, |rate| *rate).note(note.clone()),
-        Measurement::of("http_point_reads_32_engine", &engine, |rate| *rate).note(note),
+        Measurement::of("http_point_reads_1", &one, |rate| rate.by_time).note(note(&one)),
+        Measurement::of("http_point_reads_32", &many, |rate| rate.by_time).note(note(&many)),
+        Measurement::of("http_point_reads_32_engine", &engine, |rate| *rate).note("client on the same cores"),
     ])
 }
 
@@ -94,7 +94,7 @@ async fn sample(address: SocketAddr, requests: &Requests) -> Result<Bytes> {
     }
 }
 
-async fn read_for(address: SocketAddr, connections: u64, length: Duration, requests: &Requests) -> Result<f64> {
+async fn read_for(address: SocketAddr, connections: u64, length: Duration, requests: &Requests) -> Result<Rate> {
     let requests = Arc::clone(requests);
     ask_for(address, connections, length, move |client, number| {
         let requests = Arc::clone(&requests);
