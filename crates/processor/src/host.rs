@@ -205,9 +205,11 @@ impl Host {
         match report {
             Report::Ended(token) => drop(self.running.remove(&token)),
             Report::Adopted(lease) => {
-                // A cycle may have seen it in our name and taken it, under a newer epoch; it may even be gone again.
+                // A cycle may have seen it in our name and taken it, under a newer epoch; it may even be gone again. Or its
+                // document was deleted and made anew while a worker of ours still has it, which goes on or ends first.
                 let document = lease.document();
-                if self.epochs.get(&document.token).is_none_or(|known| *known < document.epoch()) {
+                let known = self.epochs.get(&document.token).is_some_and(|known| *known >= document.epoch());
+                if !known && !self.running.contains_key(&document.token) {
                     self.start(*lease);
                 }
             }

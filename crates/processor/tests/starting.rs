@@ -2,14 +2,20 @@
 
 mod shop;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
-use changefeed::core::{Container, ErrorKind};
+use changefeed::{
+    Processor,
+    core::{Container, ErrorKind},
+};
 use changefeed_testkit::faulty::{Call, Fault, FaultPlan, Faulty};
-use shop::{Seen, Shop};
+use shop::{Seen, Shop, pass, until};
 
 fn faulty(container: &Container, plan: impl FaultPlan) -> Container {
     Container::new(Arc::new(Faulty::new(Arc::clone(container.backend()), plan)))
@@ -53,4 +59,28 @@ async fn a_start_gives_up_on_a_store_that_stays_away() {
         shop.processor("worker-1").build(|_: changefeed::RawChanges, _: changefeed::Context| async { Ok(()) });
     let error = processor.expect("build").start().await.expect_err("a store that is away");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_gets_the_lock_late_does_not_begin_anew() {
+    let shop = Shop::new(1).await;
+    let first_write = AtomicBool::new(true);
+    let slow = faulty(&shop.leases, move |call: &Call<'_>| {
+        let late = call.is_write() && first_write.swap(false, Ordering::Relaxed);
+        if late { Fault::Latency(Box::pin(pass(Duration::from_secs(1)))) } else { Fault::None }
+    });
+    let seen = Seen::default();
+    let late = shop::start(Processor::builder("mailer", &shop.orders, &slow).instance_name("worker-2"), &seen);
+    let meanwhile = async {
+        let first = Processor::builder("mailer", &shop.orders, &shop.leases).instance_name("worker-1");
+        let first = shop::start(first, &Seen::default()).await;
+        first.stop().await.expect("stop");
+        let lease = shop.lease_documents().await.remove("0").expect("a lease");
+        let id = lease["id"].as_str().expect("an id");
+        shop.leases.delete(id, id).await.expect("delete");
+        shop.write(0..10, 1).await;
+    };
+    let (late, ()) = tokio::join!(late, meanwhile);
+    until("delivery", || seen.len() == 10).await;
+    late.stop().await.expect("stop");
 }

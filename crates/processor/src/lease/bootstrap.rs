@@ -49,12 +49,11 @@ impl Bootstrap<'_> {
         let mut waited = 0;
         let mut seen: Option<(ETag, Duration)> = None;
         loop {
-            if let Some(info) = self.read_info().await? {
-                self.check_mode(&self.store.list().await?)?;
-                return Ok(info.anchors());
+            if let Some(anchors) = self.made().await? {
+                return Ok(anchors);
             }
             if let Some(lock) = self.lock().await? {
-                let made = self.initialise().await;
+                let made = self.make().await;
                 // Another host may have taken the lock for dead and made everything as well: no harm done.
                 drop(self.store.delete_raw(&lock.0, lock.1.as_deref(), &lock.2).await);
                 return made;
@@ -62,6 +61,22 @@ impl Bootstrap<'_> {
             self.free_stale_lock(&mut seen).await?;
             waited += 1;
             self.runtime.sleep(LOCK_PAUSE.after(waited, self.runtime.random())).await;
+        }
+    }
+
+    /// Where each range began, if the leases were made already.
+    async fn made(&self) -> Result<Option<Anchors>> {
+        let Some(info) = self.read_info().await? else { return Ok(None) };
+        self.check_mode(&self.store.list().await?)?;
+        Ok(Some(info.anchors()))
+    }
+
+    /// Makes the leases, unless another host has finished between our look and our lock: then a lease that is missing
+    /// was lost, and must not begin anew.
+    async fn make(&self) -> Result<Anchors> {
+        match self.made().await? {
+            Some(anchors) => Ok(anchors),
+            None => self.initialise().await,
         }
     }
 
