@@ -16,6 +16,7 @@ use crate::{
     },
     mutant::{self, Mutant},
     notification::{Failure, Notification},
+    raw::RawChanges,
 };
 
 /// After this many failures in a row the host says that a lease is stalled, and again at each doubling.
@@ -27,7 +28,7 @@ pub(crate) struct Delivery<'a> {
     pub(crate) keeper: &'a KeeperHandle,
     pub(crate) lease: &'a LeaseToken,
     pub(crate) range: &'a changefeed_core::FeedRange,
-    pub(crate) changes: Arc<[Change]>,
+    pub(crate) changes: RawChanges,
     pub(crate) request_charge: f64,
     /// What a checkpoint after this page says.
     pub(crate) progress: Progress,
@@ -90,9 +91,7 @@ impl Delivery<'_> {
         if !self.keeper.fence.holds(shared.runtime.monotonic()) {
             return Called::GivenUp;
         }
-        let whole = piece.items.len() == self.changes.len();
-        let changes: Arc<[Change]> =
-            if whole { Arc::clone(&self.changes) } else { self.changes[piece.items.clone()].into() };
+        let changes = self.changes.slice(piece.items.clone());
         let (cancel, cancelled) = watch::channel(false);
         let context = self.context(&changes, piece.failures + 1, last, cancelled);
         let delegate = Arc::clone(&shared.delegate);

@@ -19,6 +19,7 @@ mod options;
 mod patience;
 mod processor;
 mod pull;
+mod raw;
 pub mod runtime;
 mod session;
 mod succession;
@@ -36,9 +37,7 @@ pub use self::{
     dead_letter::{
         DeadLetter, DeadLetterDocument, DeadLetterPage, DeadLetterSummary, DeadLetters, Kept, Redrive, Redriven,
     },
-    delegate::{
-        AllVersions, At, Changes, DelegateError, Fits, Input, Latest, Outcome, RawChanges, Verdict, Version, Versions,
-    },
+    delegate::{AllVersions, At, Changes, DelegateError, Fits, Input, Latest, Outcome, Verdict, Version, Versions},
     deployment::processors,
     estimator::{Estimator, Lag, LagWatch, LeaseLag, LeaseState},
     explain::{Cause, Explain, Explanation},
@@ -47,6 +46,7 @@ pub use self::{
     options::Checkpoint,
     processor::{Processor, ProcessorBuilder, Running},
     pull::{Bookmark, Pull, PullPage},
+    raw::RawChanges,
 };
 
 /// Compiles the examples of the README.

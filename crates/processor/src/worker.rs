@@ -252,7 +252,7 @@ impl Worker {
         }
         let mut granted = !mutant::is(Mutant::GrantBeforeCheckpoint);
         let mut fence = self.keeper.fence.clone();
-        let mut ahead = self.read();
+        let mut ahead = after_others(self.read());
         let mut next = None;
         let failures = std::mem::take(&mut self.failures);
         let (shared, keeper, orders) = (Arc::clone(&self.shared), self.keeper.clone(), self.orders.clone());
@@ -387,7 +387,7 @@ impl Worker {
             keeper: &self.keeper,
             lease: &self.token,
             range: &self.range,
-            changes: [change].into(),
+            changes: vec![change].into(),
             request_charge,
             progress,
             last,
@@ -396,6 +396,15 @@ impl Worker {
             hurry: self.orders.hurry.clone(),
         }
     }
+}
+
+/// A read that lets others go first: a delegate that returns at once is then done with its page before the next one
+/// drives it out of the caches.
+fn after_others(read: ReadAhead) -> ReadAhead {
+    Box::pin(async move {
+        tokio::task::yield_now().await;
+        read.await
+    })
 }
 
 fn released(ended: Ended, wanted: Release) -> Release {

@@ -1,5 +1,6 @@
 //! The log: segment files that commits append to, and that compaction rewrites.
 
+pub(crate) mod buffers;
 pub(crate) mod compaction;
 pub(crate) mod reader;
 pub(crate) mod recovery;
