@@ -13,6 +13,7 @@ mod estimator;
 mod explain;
 mod host;
 pub mod lease;
+mod moves;
 pub mod mutant;
 mod notification;
 mod options;

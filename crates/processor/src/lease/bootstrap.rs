@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, ReadChanges, Result, StartFrom};
+use changefeed_core::{
+    Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
+};
 
 use super::{
     coverage::{self, Child, Covered},
@@ -12,8 +14,9 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    deployment::together,
     mutant::{self, Mutant},
-    runtime::Runtime,
+    runtime::{BoxFuture, Runtime},
 };
 
 /// A lock that nobody has touched for this long, as far as we saw, is free: its holder died. .NET uses the same span.
@@ -111,14 +114,15 @@ impl Bootstrap<'_> {
         let listing = self.store.list().await?;
         self.check_mode(&listing)?;
         let ranges = self.monitored.feed_ranges().await?;
-        let mut anchors = Vec::new();
-        for range in &ranges {
-            anchors.push((range.range.clone(), self.anchor(&range.range).await?));
-        }
+        let anchor = |physical: &'_ PhysicalRange| -> BoxFuture<'_, _> {
+            let range = physical.range.clone();
+            Box::pin(async move { Ok((range.clone(), self.anchor(&range).await?)) })
+        };
+        let anchors = together(ranges.iter().map(anchor).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
         let anchors = Anchors::new(if mutant::is(Mutant::StartNotAnchored) { Vec::new() } else { anchors });
-        for child in coverage::missing(&ranges, &covered(&listing, &ranges)) {
-            self.create(&child, &anchors).await?;
-        }
+        let missing = coverage::missing(&ranges, &covered(&listing, &ranges));
+        let creating = missing.iter().map(|child| -> BoxFuture<'_, _> { Box::pin(self.create(child, &anchors)) });
+        together(creating.collect()).await.into_iter().collect::<Result<()>>()?;
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
         let info = InfoDocument::new(&id, field.clone(), &anchors);
@@ -211,7 +215,7 @@ impl Bootstrap<'_> {
 }
 
 /// The leases of a listing, with their ranges. Old leases without a range get that of the physical range they name.
-pub fn covered(listing: &Listing, ranges: &[changefeed_core::PhysicalRange]) -> Vec<Covered> {
+pub fn covered(listing: &Listing, ranges: &[PhysicalRange]) -> Vec<Covered> {
     let of = |document: &LeaseDocument| {
         let named = || {
             ranges.iter().find(|range| range.id.as_str() == document.token.as_str()).map(|range| range.range.clone())

@@ -36,6 +36,14 @@ pub struct Listing {
     pub broken: Vec<(String, DocumentError)>,
 }
 
+impl Listing {
+    /// The lease with this token.
+    pub fn find(&self, token: &LeaseToken) -> Option<&StoredLease> {
+        let at = self.leases.binary_search_by(|lease| lease.document.token.cmp(token)).ok()?;
+        self.leases.get(at)
+    }
+}
+
 /// The leases of one processor in their container.
 #[derive(Clone, Debug)]
 pub struct LeaseStore {
