@@ -3,6 +3,8 @@
 
 mod audit;
 mod backoff;
+mod blame;
+mod call;
 mod context;
 mod control;
 mod dead_letter;
