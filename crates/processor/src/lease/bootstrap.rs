@@ -40,6 +40,15 @@ pub struct Bootstrap<'a> {
     pub mode: Mode,
 }
 
+/// Whether all hosts know where a new lease begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// They do: nothing has moved since they started.
+    Known,
+    /// An operator may have moved it: it is written into the lease.
+    Written,
+}
+
 impl Bootstrap<'_> {
     /// Makes sure that the processor's leases exist; returns where each range began.
     ///
@@ -63,6 +72,14 @@ impl Bootstrap<'_> {
             waited += 1;
             self.runtime.sleep(LOCK_PAUSE.after(waited, self.runtime.random())).await;
         }
+    }
+
+    /// Where each range begins, as stored now: an operator may have moved it. None if nothing is stored.
+    ///
+    /// # Errors
+    /// Those of the store, and `Corrupt` if the document cannot be read.
+    pub async fn anchors(&self) -> Result<Option<Anchors>> {
+        Ok(self.read_info().await?.map(|info| info.anchors()))
     }
 
     async fn read_info(&self) -> Result<Option<InfoDocument>> {
@@ -121,7 +138,8 @@ impl Bootstrap<'_> {
         let anchors = together(ranges.iter().map(anchor).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
         let anchors = Anchors::new(if mutant::is(Mutant::StartNotAnchored) { Vec::new() } else { anchors });
         let missing = coverage::missing(&ranges, &covered(&listing, &ranges));
-        let creating = missing.iter().map(|child| -> BoxFuture<'_, _> { Box::pin(self.create(child, &anchors)) });
+        let creating =
+            missing.iter().map(|child| -> BoxFuture<'_, _> { Box::pin(self.create(child, &anchors, Start::Known)) });
         together(creating.collect()).await.into_iter().collect::<Result<()>>()?;
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
@@ -155,14 +173,14 @@ impl Bootstrap<'_> {
     ///
     /// # Errors
     /// Those of the store. That it exists already is fine.
-    pub async fn create(&self, child: &Child, anchors: &Anchors) -> Result<()> {
+    pub async fn create(&self, child: &Child, anchors: &Anchors, start: Start) -> Result<()> {
         let pieces = anchors.pieces(&child.range);
         if pieces.len() <= 1 {
             let anchor = pieces.into_iter().next().map(|(_, anchor)| anchor);
-            return self.create_one(child.version, child.token.clone(), child.range.clone(), anchor).await;
+            return self.create_one(child.version, child.token.clone(), child.range.clone(), anchor, start).await;
         }
         for (range, anchor) in pieces {
-            self.create_one(LeaseVersion::FeedRange, LeaseToken::from(&range), range, Some(anchor)).await?;
+            self.create_one(LeaseVersion::FeedRange, LeaseToken::from(&range), range, Some(anchor), start).await?;
         }
         Ok(())
     }
@@ -173,12 +191,15 @@ impl Bootstrap<'_> {
         token: LeaseToken,
         range: FeedRange,
         anchor: Option<Anchor>,
+        start: Start,
     ) -> Result<()> {
         let id = self.store.lease_id(&token);
         let field = self.store.partition_key_field(&id);
         let mut document = LeaseDocument::new(id, field, version, token, range, self.mode);
-        if let Some(Anchor::Continuation(token)) = anchor {
-            document.continuation = Some(token);
+        match (anchor, start) {
+            (Some(Anchor::Continuation(token)), _) => document.continuation = Some(token),
+            (Some(anchor), Start::Written) => document.set_start(&anchor),
+            _ => {}
         }
         match self.store.create(document.clone()).await {
             Ok(_) => Ok(()),

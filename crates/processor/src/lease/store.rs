@@ -173,6 +173,21 @@ impl LeaseStore {
         })
     }
 
+    /// Replaces one version of a document.
+    ///
+    /// # Errors
+    /// As for [`LeaseStore::replace`].
+    pub async fn replace_raw(
+        &self,
+        id: &str,
+        partition_key: Option<&str>,
+        body: Vec<u8>,
+        version: &ETag,
+    ) -> Result<()> {
+        let write = Write::Replace { body: Bytes::from(body), if_match: Some(version.clone()) };
+        self.write(id, partition_key, write).await.map(drop)
+    }
+
     /// Deletes one version of a lease.
     ///
     /// # Errors
