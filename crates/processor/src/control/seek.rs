@@ -6,6 +6,7 @@ use changefeed_core::{
     ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Result,
     StartFrom, Timestamp,
 };
+use serde::Serialize;
 
 use super::{CONFLICT_TRIES, Control, Scope, chosen, update};
 use crate::{
@@ -31,7 +32,8 @@ pub enum SeekTo {
 }
 
 /// Where a lease stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Position {
     /// Where the processor began; nothing was handled yet.
     Start,
@@ -55,7 +57,7 @@ impl fmt::Display for Position {
 }
 
 /// A lease that was, or would be, moved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Moved {
     /// The lease.
     pub lease: LeaseToken,

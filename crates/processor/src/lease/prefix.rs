@@ -5,6 +5,7 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 use changefeed_core::{ContainerIdentity, Error, ErrorKind, FeedRange, ItemId, MAX_ID_CHARS, RangeId, Result};
+use serde::{Serialize, Serializer};
 
 /// What must stay free behind the prefix: `..` and two keys of 16 bytes in hexadecimal with a `-` between them.
 const ROOM_FOR_TOKEN: usize = 2 + 65;
@@ -153,6 +154,12 @@ impl FromStr for LeaseToken {
             )
             .with_source(error)),
         }
+    }
+}
+
+impl Serialize for LeaseToken {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 
