@@ -3,7 +3,8 @@
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer, de::DeserializeOwned, ser::Error as _};
+use serde_json::value::RawValue;
 
 use crate::{Continuation, FeedRange, ItemId, Lsn, RangeId, ResourceId, Result, Timestamp, item::parse_body};
 
@@ -110,7 +111,8 @@ impl ReadChanges {
 }
 
 /// What happened to an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// Created or replaced; latest-version mode does not tell which.
     Write,
@@ -124,8 +126,8 @@ pub enum Operation {
     Expire,
 }
 
-/// One change of one item.
-#[derive(Clone)]
+/// One change of one item. As JSON its bodies are what they are, not texts.
+#[derive(Clone, Serialize)]
 pub struct Change {
     /// The item.
     pub id: ItemId,
@@ -138,8 +140,10 @@ pub struct Change {
     /// What happened.
     pub operation: Operation,
     /// The item after the change, with system members including `_lsn`; none after a delete.
+    #[serde(serialize_with = "as_json")]
     pub current: Option<Bytes>,
     /// The item before the change: in all-versions mode for replaces and deletes.
+    #[serde(serialize_with = "as_json")]
     pub previous: Option<Bytes>,
     /// The position of the previous version, where there is one and the mode shows it.
     pub previous_lsn: Option<Lsn>,
@@ -153,6 +157,11 @@ impl Change {
     pub fn parse<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         self.current.as_deref().map(|body| parse_body(&self.id, body)).transpose()
     }
+}
+
+fn as_json<S: Serializer>(body: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+    let json: Option<&RawValue> = body.as_deref().map(serde_json::from_slice).transpose().map_err(S::Error::custom)?;
+    json.serialize(serializer)
 }
 
 impl fmt::Debug for Change {

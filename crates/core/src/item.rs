@@ -3,7 +3,7 @@
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc};
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer, de::DeserializeOwned};
 
 use crate::{Error, ErrorKind, Lsn, PartitionKey, ResourceId, Result, Timestamp};
 
@@ -89,6 +89,12 @@ impl TryFrom<&String> for ItemId {
 impl From<&Self> for ItemId {
     fn from(id: &Self) -> Self {
         id.clone()
+    }
+}
+
+impl Serialize for ItemId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

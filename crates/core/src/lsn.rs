@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-/// The position of a change in its container. The first change has LSN 1; all changes of one batch share one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use serde::Serialize;
+
+/// The position of a change in its container. The first change has LSN 1; all changes of one batch share one. As
+/// JSON it is a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Lsn(u64);
 
 impl Lsn {

@@ -20,6 +20,7 @@ use crate::{
     },
     log::{
         Segments,
+        buffers::Buffers,
         reader::{self, Files, Wanted},
     },
     service::Owner,
@@ -248,14 +249,14 @@ fn files(segments: &Segments, numbers: impl Iterator<Item = u32>) -> Files {
 }
 
 impl Chosen {
-    fn read(self, container: u32, rid: ResourceId) -> Result<ChangePage> {
+    fn read(self, container: u32, rid: ResourceId, buffers: &Arc<Buffers>) -> Result<ChangePage> {
         let current: Vec<Wanted> =
             self.picked.iter().filter_map(|picked| wanted(container, picked.place, picked.current)).collect();
         let previous =
             |picked: &Picked| picked.previous.and_then(|(place, location)| wanted(container, place, location));
         let older: Vec<Wanted> = self.picked.iter().filter_map(previous).collect();
-        let mut current = reader::read_bodies(&self.files, &current)?.into_iter();
-        let mut older = reader::read_bodies(&self.files, &older)?.into_iter();
+        let mut current = reader::read_bodies(&self.files, &current, buffers)?.into_iter();
+        let mut older = reader::read_bodies(&self.files, &older, buffers)?.into_iter();
         let changes = self.picked.into_iter().map(|picked| Change {
             id: picked.key.id.clone(),
             rid: ResourceId::document(rid.database_number(), container, picked.ordinal).ok(),
@@ -305,7 +306,7 @@ impl Backend for EmbeddedContainer {
         let mut after = None;
         loop {
             if let Some(chosen) = self.choose(&request, &mut after)? {
-                return chosen.read(self.number, self.identity.container);
+                return chosen.read(self.number, self.identity.container, &self.owner.shared.buffers);
             }
         }
     }
@@ -337,7 +338,7 @@ impl Backend for EmbeddedContainer {
         let Some((files, entry)) = found else {
             return Err(Error::new(ErrorKind::ItemNotFound, format!("there is no item {} in {}", key.id, self.name)));
         };
-        let bodies = reader::read_bodies(&files, &[self.wanted(&entry)])?;
+        let bodies = reader::read_bodies(&files, &[self.wanted(&entry)], &self.owner.shared.buffers)?;
         self.item(&entry, bodies.first().unwrap_or(&Bytes::new()))
     }
 
@@ -359,7 +360,7 @@ impl Backend for EmbeddedContainer {
             (entries, files, more)
         };
         let wanted: Vec<Wanted> = entries.iter().map(|entry| self.wanted(entry)).collect();
-        let bodies = reader::read_bodies(&files, &wanted)?;
+        let bodies = reader::read_bodies(&files, &wanted, &self.owner.shared.buffers)?;
         let next = entries.last().filter(|_| more).map(|entry| Cursor::print(&entry.key));
         let cursors = entries.iter().filter(|_| request.cursors).map(|entry| Cursor::print(&entry.key)).collect();
         let items = entries.iter().zip(&bodies).map(|(entry, body)| self.item(entry, body));

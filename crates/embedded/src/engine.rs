@@ -210,7 +210,8 @@ impl Engine {
     pub fn disk_bytes(&self) -> Result<u64> {
         let vfs = &self.owner.shared.vfs;
         let measure = || {
-            let sizes = vfs.list()?.into_iter().map(|name| match vfs.open(&name) {
+            let own = vfs.list()?.into_iter().filter(|name| crate::log::looks_like_ours(name));
+            let sizes = own.map(|name| match vfs.open(&name) {
                 Ok(file) => file.size(),
                 // Compaction has removed it meanwhile.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),

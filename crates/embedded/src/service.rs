@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::{
     commit::{Command, Committer, TIDY_INTERVAL_MS},
     log::{
+        buffers::Buffers,
         compaction::{self, Tolerance},
         writer::{Spare, SpareSlot},
     },
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) account_host: String,
     pub(crate) segment_bytes: u64,
     pub(crate) state: RwLock<State>,
+    pub(crate) buffers: Arc<Buffers>,
     drive: Drive,
     pub(crate) committer: Mutex<Committer>,
     queue: Mutex<Queue>,
@@ -102,6 +104,7 @@ impl Shared {
             account_host,
             segment_bytes,
             state: RwLock::new(state),
+            buffers: Arc::default(),
             drive,
             committer: Mutex::new(committer),
             queue: Mutex::default(),

@@ -271,9 +271,9 @@ fn a_file_under_another_name_is_noticed_and_never_replaces_a_good_one() {
 }
 
 #[test]
-fn a_file_of_somebody_else_is_refused_and_left_alone() {
+fn a_file_that_could_be_one_of_the_store_is_refused_and_left_alone() {
     let sample = Sample::small(Durability::Durable, true);
-    for name in ["notes.txt", "notes.tmp", "spare-x.tmp", "FORMAT.bak", "00000002.log", "0000000A-0000000a.log"] {
+    for name in ["notes.LOG", "notes.tmp", "spare-x.tmp", "FORMAT.bak", "00000002.log", "0000000A-0000000a.log"] {
         let opened = sample.survives(name, 0, |disk| add(disk, name, b"mine"));
         assert!(!opened, "{name} was accepted");
         let disk = MemoryDisk::unreliable();
@@ -282,6 +282,25 @@ fn a_file_of_somebody_else_is_refused_and_left_alone() {
         assert_eq!(error.kind(), ErrorKind::UnknownFormat);
         assert!(error.message().contains(name), "{error}");
         assert_eq!(read(&disk), Folder::from([(name.to_owned(), b"mine".to_vec())]));
+    }
+}
+
+#[test]
+fn what_people_and_their_tools_put_into_a_store_is_ignored_and_left_alone() {
+    let sample = Sample::small(Durability::Durable, true);
+    for name in [".DS_Store", "lost+found", "Thumbs.db", "desktop.ini", ".nfs0001.log", "notes.txt", "README"] {
+        assert!(sample.survives(name, 0, |disk| add(disk, name, b"mine")), "{name} was refused");
+    }
+}
+
+#[test]
+fn a_new_store_ignores_clutter_and_refuses_a_folder_with_anything_precious() {
+    for (name, fine) in [(".DS_Store", true), ("lost+found", true), ("Thumbs.db", true), ("thesis.txt", false)] {
+        let disk = MemoryDisk::unreliable();
+        add(&disk, name, b"mine");
+        let opened = Engine::builder().open_on(disk.clone());
+        assert_eq!(opened.is_ok(), fine, "{name}");
+        assert_eq!(read(&disk).get(name).map(Vec::as_slice), Some(&b"mine"[..]));
     }
 }
 
@@ -359,6 +378,7 @@ fn damage_met_by_compaction_stops_compaction_and_loses_nothing() {
             Ok(()) => {}
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+                assert!(!read(&sample.disk).contains_key("compact.tmp"), "half a segment was left behind");
                 failed = true;
             }
         }

@@ -7,7 +7,7 @@ use changefeed_core::{Error, ErrorKind, PhysicalRange, Result};
 use crate::{
     host::Host,
     lease::{
-        bootstrap::covered,
+        bootstrap::{Start, covered},
         coverage::{self, Audit},
         prefix::LeaseToken,
         store::Listing,
@@ -86,6 +86,8 @@ impl Host {
         if missing.is_empty() || mutant::is(Mutant::HolesNotRepaired) {
             return Ok(());
         }
+        let bootstrap = self.shared.bootstrap();
+        let anchors = bootstrap.anchors().await?.unwrap_or_else(|| self.shared.anchors.clone());
         let mut created = Vec::new();
         for child in missing {
             // A worker whose document was deleted still has the range: its loss comes first.
@@ -93,7 +95,7 @@ impl Host {
                 running.keeper.refresh();
                 continue;
             }
-            self.shared.bootstrap().create(&child, &self.shared.anchors).await?;
+            bootstrap.create(&child, &anchors, Start::Written).await?;
             created.push(child.token);
         }
         if !created.is_empty() {

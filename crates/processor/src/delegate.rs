@@ -1,11 +1,11 @@
 //! What users write: a delegate that gets batches of changes and says what became of them.
 
-use std::{fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, future::Future, marker::PhantomData, time::Duration};
 
 use changefeed_core::{Change, Lsn, Operation, Timestamp};
 use serde::de::DeserializeOwned;
 
-use crate::{context::Context, runtime::BoxFuture};
+use crate::{context::Context, raw::RawChanges, runtime::BoxFuture};
 
 /// Why a delegate failed. Made from any error with `?`; [`At::at`] says which item is to blame.
 pub struct DelegateError {
@@ -133,7 +133,7 @@ pub trait Input: Send + Sized + 'static {
     ///
     /// # Errors
     /// As said.
-    fn parse(changes: &[Change]) -> Result<Self, (usize, DelegateError)>;
+    fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)>;
 }
 
 /// Marks delegates of latest-version processors.
@@ -189,7 +189,7 @@ impl<'a, T> IntoIterator for &'a Changes<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> Input for Changes<T> {
-    fn parse(changes: &[Change]) -> Result<Self, (usize, DelegateError)> {
+    fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)> {
         let parse = |(index, change): (usize, &Change)| match change.parse::<T>() {
             Ok(Some(item)) => Ok(item),
             Ok(None) => Err((index, DelegateError::new("a delete has no item: use all_versions").hopeless())),
@@ -261,7 +261,7 @@ impl<'a, T> IntoIterator for &'a Versions<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> Input for Versions<T> {
-    fn parse(changes: &[Change]) -> Result<Self, (usize, DelegateError)> {
+    fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)> {
         let parse = |(index, change): (usize, &Change)| {
             let image = |body: &Option<changefeed_core::Bytes>| {
                 let parsed = body.as_deref().map(serde_json::from_slice::<T>).transpose();
@@ -283,13 +283,9 @@ impl<T: DeserializeOwned + Send + 'static> Input for Versions<T> {
 
 impl<T: DeserializeOwned + Send + 'static> Fits<AllVersions> for Versions<T> {}
 
-/// Changes as the store gave them: bodies are bytes.
-#[derive(Debug)]
-pub struct RawChanges(pub Vec<Change>);
-
 impl Input for RawChanges {
-    fn parse(changes: &[Change]) -> Result<Self, (usize, DelegateError)> {
-        Ok(Self(changes.to_vec()))
+    fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)> {
+        Ok(changes.clone())
     }
 }
 
@@ -299,7 +295,7 @@ impl Fits<AllVersions> for RawChanges {}
 /// A delegate, whatever form it wants its changes in.
 pub(crate) trait Delegate: Send + Sync + 'static {
     /// How many of the first changes it can take, and if not all, what is wrong with the next.
-    fn call(&self, changes: Arc<[Change]>, context: Context) -> BoxFuture<'static, Result<Verdict, DelegateError>>;
+    fn call(&self, changes: RawChanges, context: Context) -> BoxFuture<'static, Result<Verdict, DelegateError>>;
 }
 
 /// A closure as a delegate.
@@ -312,11 +308,11 @@ where
     Fut: Future<Output = Result<V, DelegateError>> + Send + 'static,
     V: Into<Verdict>,
 {
-    fn call(&self, changes: Arc<[Change]>, context: Context) -> BoxFuture<'static, Result<Verdict, DelegateError>> {
+    fn call(&self, changes: RawChanges, context: Context) -> BoxFuture<'static, Result<Verdict, DelegateError>> {
         let (input, broken) = match I::parse(&changes) {
             Ok(input) => (input, None),
             Err((0, error)) => return Box::pin(std::future::ready(Err(error.at(0)))),
-            Err((index, error)) => match I::parse(&changes[..index]) {
+            Err((index, error)) => match I::parse(&changes.slice(0..index)) {
                 Ok(input) => (input, Some(error.at(index))),
                 Err((index, error)) => return Box::pin(std::future::ready(Err(error.at(index)))),
             },

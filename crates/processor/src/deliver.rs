@@ -1,12 +1,12 @@
-//! Delivering one page: calling the delegate, trying again, finding the items to blame.
+//! Delivering one page: trying again, finding the items to blame, burying them.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
-use changefeed_core::Change;
 use tokio::sync::watch;
 
 use crate::{
-    context::{Context, Inner},
+    blame::{Blame, Finding, Suspect, regroup},
+    call::Called,
     dead_letter::{DeadLetterDocument, Death},
     delegate::{DelegateError, Outcome, Verdict},
     host::Shared,
@@ -16,6 +16,8 @@ use crate::{
     },
     mutant::{self, Mutant},
     notification::{Failure, Notification},
+    options::Checkpoint,
+    raw::RawChanges,
 };
 
 /// After this many failures in a row the host says that a lease is stalled, and again at each doubling.
@@ -27,7 +29,7 @@ pub(crate) struct Delivery<'a> {
     pub(crate) keeper: &'a KeeperHandle,
     pub(crate) lease: &'a LeaseToken,
     pub(crate) range: &'a changefeed_core::FeedRange,
-    pub(crate) changes: Arc<[Change]>,
+    pub(crate) changes: RawChanges,
     pub(crate) request_charge: f64,
     /// What a checkpoint after this page says.
     pub(crate) progress: Progress,
@@ -35,6 +37,10 @@ pub(crate) struct Delivery<'a> {
     pub(crate) last: bool,
     /// Failures that earlier owners of the lease have met here.
     pub(crate) failures: u32,
+    /// Who is to blame for failures.
+    pub(crate) blame: Blame,
+    /// How often an outage was found.
+    pub(crate) outages: u32,
     /// Ends when the host wants to stop. Batches that are being tried again are given up then.
     pub(crate) stopping: watch::Receiver<bool>,
     /// Ends when the host cannot wait any longer. Running calls are given up then.
@@ -51,16 +57,16 @@ pub(crate) enum Delivered {
 }
 
 /// Items of the page that are still to be delivered together.
-struct Piece {
-    items: Range<usize>,
-    failures: u32,
+pub(crate) struct Piece {
+    pub(crate) items: Range<usize>,
+    pub(crate) failures: u32,
 }
 
-/// What became of one call.
-enum Called {
-    Verdict(Verdict),
-    Failed(DelegateError),
-    GivenUp,
+impl Piece {
+    /// Items that nobody has a reason to suspect.
+    fn afresh(items: Range<usize>) -> Self {
+        Self { items, failures: 0 }
+    }
 }
 
 impl Delivery<'_> {
@@ -71,8 +77,14 @@ impl Delivery<'_> {
             if piece.items.is_empty() {
                 continue;
             }
-            let handled = match self.call(&piece, self.last && pieces.is_empty()).await {
-                Called::Verdict(Verdict::Done) => true,
+            let last = pieces.iter().all(|piece| piece.items.is_empty());
+            // In the last call the user may store that the page was handled: nobody may wait for judgment then.
+            let manual = self.shared.options.checkpoint == Checkpoint::Manual;
+            if last && manual && !self.settle().await {
+                return Delivered::GivenUp;
+            }
+            let handled = match self.call(&piece, self.last && last).await {
+                Called::Verdict(Verdict::Done) => self.succeeded().await,
                 Called::Verdict(Verdict::Each(outcomes)) => self.each(&piece, outcomes, &mut pieces).await,
                 Called::Failed(error) => self.failed(piece, error, &mut pieces).await,
                 Called::GivenUp => false,
@@ -81,98 +93,50 @@ impl Delivery<'_> {
                 return Delivered::GivenUp;
             }
         }
-        Delivered::All
+        if self.settle().await { Delivered::All } else { Delivered::GivenUp }
     }
 
-    /// Calls the delegate, in a task of its own: it may panic, and it may never return.
-    async fn call(&mut self, piece: &Piece, last: bool) -> Called {
-        let shared = self.shared;
-        if !self.keeper.fence.holds(shared.runtime.monotonic()) {
-            return Called::GivenUp;
-        }
-        let whole = piece.items.len() == self.changes.len();
-        let changes: Arc<[Change]> =
-            if whole { Arc::clone(&self.changes) } else { self.changes[piece.items.clone()].into() };
-        let (cancel, cancelled) = watch::channel(false);
-        let context = self.context(&changes, piece.failures + 1, last, cancelled);
-        let delegate = Arc::clone(&shared.delegate);
-        let (reply, mut answer) = tokio::sync::oneshot::channel();
-        let task = async move {
-            drop(reply.send(delegate.call(changes, context).await));
-        };
-        let name = format!("delegate[{}/{}]", shared.name, self.lease);
-        let mut handle = AbortOnDrop(shared.runtime.spawn(&name, Box::pin(task)));
-        let limit = shared.options.delegate_timeout;
-        let timeout = shared.runtime.sleep(limit.unwrap_or(Duration::from_secs(u64::from(u32::MAX))));
-        tokio::pin!(timeout);
-        let mut fence = self.keeper.fence.clone();
-        let mut hurry = self.hurry.clone();
-        let mut warned = false;
-        let ended = loop {
-            tokio::select! {
-                biased;
-                verdict = &mut answer => return match verdict {
-                    Ok(verdict) => called(verdict),
-                    Err(_) => Called::Failed(DelegateError::new(panic_message(handle).await)),
-                },
-                () = &mut timeout => {
-                    let limit = limit.unwrap_or_default();
-                    break Called::Failed(DelegateError::new(format!("the delegate did not return within {limit:?}")));
-                }
-                () = told(&mut hurry) => break Called::GivenUp,
-                () = fence.until(|status| status.lost.is_some()), if !warned => {
-                    // The call may finish, but what it does will be done again by the new owner.
-                    warned = true;
-                    cancel.send_replace(true);
-                }
-            }
-        };
-        handle.end().await;
-        // It may have returned before it could be ended: what it has done need not be done again.
-        answer.try_recv().map_or(ended, called)
-    }
-
-    fn context(&self, changes: &[Change], attempt: u32, last: bool, cancelled: watch::Receiver<bool>) -> Context {
-        let lsn = |change: Option<&Change>| change.map(|change| change.lsn).unwrap_or_default();
-        Context {
-            inner: Arc::new(Inner {
-                lease: self.lease.clone(),
-                range: self.range.clone(),
-                instance: Arc::clone(&self.shared.instance),
-                attempt,
-                first_lsn: lsn(changes.first()),
-                last_lsn: lsn(changes.last()),
-                request_charge: self.request_charge,
-                cancelled,
-                keeper: self.keeper.clone(),
-                progress: last.then(|| self.progress.clone()),
-            }),
-        }
+    /// How often a batch is tried before the items to blame are looked for, if there is a place for them.
+    fn limit(&self) -> Option<u32> {
+        self.shared.options.dead_letter.as_ref().map(|letters| letters.attempts)
     }
 
     /// One outcome for each item; items without one come again, together.
     async fn each(&mut self, piece: &Piece, outcomes: Vec<Outcome>, pieces: &mut VecDeque<Piece>) -> bool {
         let Piece { items, failures } = piece;
-        let failures = failures + 1;
+        let (failures, limit) = (failures + 1, self.limit());
         let judged = outcomes.len().min(items.len());
         let (mut again, mut pause, mut reason) = (Vec::new(), None, None);
+        let mut outage = false;
         for (item, outcome) in items.clone().zip(outcomes) {
-            match outcome {
-                Outcome::Done | Outcome::Skip => {}
-                Outcome::DeadLetter { reason } if self.shared.options.dead_letter.is_some() => {
-                    if !self.bury(item, failures, vec![reason]).await {
-                        return false;
-                    }
+            let handled = match outcome {
+                Outcome::Done | Outcome::Skip => {
+                    outage = false;
+                    self.succeeded().await
                 }
+                Outcome::DeadLetter { reason } if limit.is_some() => self.bury(item, failures, vec![reason]).await,
                 Outcome::DeadLetter { reason: why } => {
                     reason = Some(format!("no dead-letter container is set: {why}"));
                     pause = pause.max(Some(Duration::ZERO));
                     again.push(Piece { items: item..item + 1, failures });
+                    true
+                }
+                Outcome::Retry { .. } if !outage && limit.is_some_and(|limit| failures >= limit) => {
+                    let errors = vec![format!("the delegate asked for it again, {failures} times")];
+                    if let Some(held) = self.accuse(Suspect { item, attempts: failures, errors }) {
+                        outage = true;
+                        again.extend(regroup(&held, std::iter::empty()).into_iter().map(Piece::afresh));
+                    }
+                    true
                 }
                 Outcome::Retry { after } => {
                     pause = pause.max(Some(after));
-                    again.push(Piece { items: item..item + 1, failures });
+                    again.push(Piece { items: item..item + 1, failures: if outage { 0 } else { failures } });
+                    true
                 }
+            };
+            if !handled {
+                return false;
             }
         }
         if judged < items.len() {
@@ -183,32 +147,47 @@ impl Delivery<'_> {
         }
         let count = again.len();
         again.into_iter().rev().for_each(|piece| pieces.push_front(piece));
+        if outage {
+            return self.wait_out(format!("the delegate asked for {count} items again and again")).await;
+        }
         let Some(pause) = pause else { return true };
         if let Some(reason) = &reason {
             self.report_error(DelegateError::new(reason.clone()));
         }
         let reason = reason.unwrap_or_else(|| format!("the delegate asked for {count} items again"));
-        self.report_state(failures, None, reason).await;
+        self.report_state(failures, limit, reason).await;
         self.keeper.attempts(failures).await;
         let least = self.shared.options.retry.after(failures, self.shared.runtime.random());
         self.pause(pause.max(least)).await
     }
 
-    /// The delegate failed: try again, cut the batch, or bury the item to blame.
+    /// The delegate failed: try again, cut the batch, or see whether the item is to blame.
     async fn failed(&mut self, piece: Piece, error: DelegateError, pieces: &mut VecDeque<Piece>) -> bool {
         let Piece { items, failures } = piece;
-        let failures = failures + 1;
+        let (failures, limit) = (failures + 1, self.limit());
         let blamed = error.item().map(|item| items.start + item).filter(|item| items.contains(item));
-        let limit = self.shared.options.dead_letter.as_ref().map(|letters| letters.attempts);
-        let enough = limit.is_some_and(|limit| failures >= limit || error.is_hopeless());
-        let chain: Vec<String> = error.chain().map(str::to_owned).collect();
+        let hopeless = error.is_hopeless();
+        let enough = limit.is_some_and(|limit| failures >= limit || hopeless);
+        let errors: Vec<String> = error.chain().map(str::to_owned).collect();
         self.report_state(failures, limit, format!("{error:?}")).await;
         self.report_error(error);
         let rest = blamed.map_or(items.clone(), |blamed| blamed..items.end);
+        if rest.start > items.start && !self.succeeded().await {
+            return false;
+        }
         match (enough, rest.len(), blamed) {
             (true, 1, _) | (true, _, Some(_)) => {
-                pieces.push_front(Piece { items: rest.start + 1..rest.end, failures: 0 });
-                return self.bury(rest.start, failures, chain).await;
+                pieces.push_front(Piece::afresh(rest.start + 1..rest.end));
+                if hopeless {
+                    return self.bury(rest.start, failures, errors).await;
+                }
+                let reason = errors.join(": ");
+                let Some(held) = self.accuse(Suspect { item: rest.start, attempts: failures, errors }) else {
+                    return true;
+                };
+                let waiting = pieces.drain(..).map(|piece| piece.items);
+                *pieces = regroup(&held, waiting).into_iter().map(Piece::afresh).collect();
+                return self.wait_out(reason).await;
             }
             (true, length, None) => {
                 // Each half gets one more try before it is cut again.
@@ -221,6 +200,45 @@ impl Delivery<'_> {
         }
         self.keeper.attempts(failures).await;
         self.pause(self.shared.options.retry.after(failures, self.shared.runtime.random())).await
+    }
+
+    /// An item failed alone, as often as allowed. Returns the items to try again if that means an outage.
+    fn accuse(&mut self, suspect: Suspect) -> Option<Vec<usize>> {
+        match self.blame.failed(suspect, self.shared.runtime.monotonic()) {
+            Finding::Open => None,
+            Finding::Outage(held) => Some(held),
+        }
+    }
+
+    /// An item succeeded: those that failed alone before it are to blame.
+    async fn succeeded(&mut self) -> bool {
+        let guilty = self.blame.succeeded();
+        self.bury_all(guilty).await
+    }
+
+    /// Nothing comes that could clear those that failed alone.
+    async fn settle(&mut self) -> bool {
+        let guilty = self.blame.settle();
+        self.bury_all(guilty).await
+    }
+
+    async fn bury_all(&mut self, guilty: Vec<Suspect>) -> bool {
+        for Suspect { item, attempts, errors } in guilty {
+            if !self.bury(item, attempts, errors).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The world is down: says so, forgets the attempts, which prove nothing, and waits.
+    async fn wait_out(&mut self, reason: String) -> bool {
+        self.outages = self.outages.saturating_add(1);
+        self.keeper.state(Some(format!("retry after an outage, {} so far: {reason}", self.outages))).await;
+        self.keeper.attempts(0).await;
+        self.shared.notifier.notify(Notification::Outage { lease: self.lease.clone(), reason });
+        let tries = self.outages.saturating_mul(self.limit().unwrap_or(1));
+        self.pause(self.shared.options.retry.after(tries, self.shared.runtime.random())).await
     }
 
     /// Says, in the lease and every now and then aloud, that items are tried again.
@@ -299,44 +317,8 @@ impl Delivery<'_> {
     }
 }
 
-fn called(verdict: Result<Verdict, DelegateError>) -> Called {
-    match verdict {
-        Ok(verdict) => Called::Verdict(verdict),
-        Err(error) => Called::Failed(error),
-    }
-}
-
 /// Ends when the order is given.
 pub(crate) async fn told(order: &mut watch::Receiver<bool>) {
     // If nobody can give the order any more, the host is gone: that is the strongest order of all.
     drop(order.wait_for(|given| *given).await);
-}
-
-/// Ends a task with its handle.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl AbortOnDrop {
-    /// Ends the task, and waits until it has ended: two calls for one lease must not run at once.
-    async fn end(&mut self) {
-        self.0.abort();
-        drop((&mut self.0).await);
-    }
-}
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-async fn panic_message(mut handle: AbortOnDrop) -> String {
-    let text = match (&mut handle.0).await {
-        Err(error) if error.is_panic() => {
-            let panic = error.into_panic();
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            text.or_else(|| panic.downcast_ref::<String>().cloned())
-        }
-        _ => None,
-    };
-    format!("the delegate panicked: {}", text.as_deref().unwrap_or("no message"))
 }

@@ -22,8 +22,8 @@ use crate::{
 /// How often ranges may split or merge while one lease is being measured.
 const LAYOUT_TRIES: u32 = 4;
 
-/// How many leases are measured at the same time: enough to hide the way to a remote store, too few to flood it.
-const AT_ONCE: usize = 16;
+/// How many leases are measured or taken at the same time: enough to hide the way to a remote store, too few to flood it.
+pub(crate) const AT_ONCE: usize = 16;
 
 /// The name of a processor and its two containers.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{Container, Error, ErrorKind, Lsn, ReadChanges, Result, StartFrom, Timestamp};
+use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
 use crate::{
@@ -24,20 +25,21 @@ pub struct Estimator {
 }
 
 /// How far a processor is behind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lag {
     /// Each lease, by token; tombstones are left out.
     pub leases: Vec<LeaseLag>,
     /// The sum over all leases.
     pub changes: u64,
     /// Of all leases, the longest; zero if there is nothing to do.
+    #[serde(rename = "behind_seconds", serialize_with = "seconds")]
     pub behind: Duration,
     /// Lease documents that cannot be read, with the reason: their part is missing above.
     pub broken: Vec<String>,
 }
 
 /// How far one lease is behind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseLag {
     /// The lease.
     pub lease: LeaseToken,
@@ -49,13 +51,15 @@ pub struct LeaseLag {
     /// there is certainly nothing.
     pub estimated: bool,
     /// Age of the oldest of these changes; zero if there are none, or it is not known.
+    #[serde(rename = "behind_seconds", serialize_with = "seconds")]
     pub behind: Duration,
     /// What the lease is in.
     pub state: LeaseState,
 }
 
 /// What a lease is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LeaseState {
     /// A host has it; whether that host is alive shows only over time: see [`Explain`](crate::Explain).
@@ -218,4 +222,9 @@ async fn distance(look: &Deployment, mode: changefeed_core::Mode, stretch: &Stre
 
 fn age(oldest: Option<Timestamp>, now: Timestamp) -> Duration {
     oldest.map_or(Duration::ZERO, |oldest| Duration::from_millis(now.as_millis().saturating_sub(oldest.as_millis())))
+}
+
+/// A span as a number of seconds.
+fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_secs_f64())
 }

@@ -5,6 +5,7 @@ mod judge;
 use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{Container, ErrorKind, Result, Timestamp};
+use serde::Serialize;
 
 use self::judge::{Facts, Silence, judge};
 use crate::{
@@ -29,7 +30,7 @@ pub struct Explain {
 }
 
 /// What is the matter with one lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// The lease.
     pub lease: LeaseToken,
@@ -42,7 +43,8 @@ pub struct Explanation {
 }
 
 /// The situations a lease can be in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cause {
     /// The container has never had a change.

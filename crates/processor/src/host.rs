@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use changefeed_core::{Container, Effect, Error, ErrorKind, FeedRange, Mode, ReadChanges, Result, StartFrom};
+use changefeed_core::{Container, Error, ErrorKind, Mode, Result};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -12,10 +12,11 @@ use crate::{
     delegate::Delegate,
     deliver::told,
     lease::{
-        balance::{self, LeaseView, Move, View},
+        balance::{self, LeaseView, View},
         bootstrap::Bootstrap,
         document::Anchors,
         keeper::{Keeper, KeeperHandle},
+        news::{Heard, News},
         observation::Observations,
         ownership::{Identity, OwnedLease},
         prefix::LeaseToken,
@@ -31,6 +32,9 @@ use crate::{
 
 /// A lease that was free for this many cycles is anyone's, whosever share it would be.
 const STRANDED_CYCLES: u32 = 3;
+
+/// The pause for each document of the lease container that was read for nothing: a thousand in a second cost little.
+const NOISE_PAUSE: Duration = Duration::from_millis(1);
 
 /// What everything on a host shares.
 pub(crate) struct Shared {
@@ -89,7 +93,7 @@ pub(crate) struct Host {
     pub(crate) running: BTreeMap<LeaseToken, Running>,
     pub(crate) observations: Observations,
     /// When we asked for leases of others, on our monotonic clock.
-    asked: BTreeMap<LeaseToken, Duration>,
+    pub(crate) asked: BTreeMap<LeaseToken, Duration>,
     /// Documents that cannot be read, and problems, that were reported already.
     pub(crate) reported: BTreeMap<String, String>,
     /// Requests for leases, by whom, and since when they stand.
@@ -99,8 +103,9 @@ pub(crate) struct Host {
     /// For how many cycles leases were seen without a living owner.
     free_cycles: BTreeMap<LeaseToken, u32>,
     /// The epoch of the last worker of each lease.
-    epochs: BTreeMap<LeaseToken, u64>,
+    pub(crate) epochs: BTreeMap<LeaseToken, u64>,
     first_cycle: bool,
+    news: News,
     pub(crate) orders: Orders,
     reports: mpsc::UnboundedSender<Report>,
     inbox: mpsc::UnboundedReceiver<Report>,
@@ -109,6 +114,7 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(shared: Arc<Shared>, orders: Orders) -> Self {
         let (reports, inbox) = mpsc::unbounded_channel();
+        let news = News::new(&shared.store);
         Self {
             shared,
             running: BTreeMap::new(),
@@ -120,6 +126,7 @@ impl Host {
             free_cycles: BTreeMap::new(),
             epochs: BTreeMap::new(),
             first_cycle: true,
+            news,
             orders,
             reports,
             inbox,
@@ -130,6 +137,7 @@ impl Host {
     pub(crate) async fn run(mut self) {
         let mut failures = 0;
         while !*self.orders.stopping.borrow() {
+            self.news.begin().await;
             let begun = self.shared.runtime.monotonic();
             match self.cycle().await {
                 Ok(()) => failures = 0,
@@ -155,17 +163,14 @@ impl Host {
         }
     }
 
-    /// Waits for the next cycle; takes reports of workers meanwhile. News in the lease container cut it short, but not
-    /// so that looking takes more than a tenth of the time.
+    /// Waits for the next cycle; takes reports of workers meanwhile. What others write into leases cuts it short, but not
+    /// so that looking takes more than a tenth of the time, or that our own checkpoints keep us looking.
     async fn rest(&mut self, pause: Duration, took: Duration) {
         let runtime = Arc::clone(&self.shared.runtime);
-        let least = (self.shared.options.timing.acquire / 10).max(took * 10).min(pause);
+        let interval = self.shared.options.timing.acquire;
+        let least = (interval / 10).max(took * 10).min(pause);
         let mut until = runtime.sleep(pause);
-        let mut least_over = false;
-        let mut quiet = runtime.sleep(least);
-        let news = self.lease_news();
-        tokio::pin!(news);
-        let mut heard = false;
+        let mut news = self.news.next(&runtime, least);
         let mut stopping = self.orders.stopping.clone();
         loop {
             tokio::select! {
@@ -173,30 +178,14 @@ impl Host {
                 () = told(&mut stopping) => return,
                 report = self.inbox.recv() => if let Some(report) = report { self.take_report(report) },
                 () = &mut until => return,
-                () = &mut quiet, if !least_over => {
-                    least_over = true;
-                    if heard {
+                page = &mut news => {
+                    let (running, session) = (&self.running, &self.shared.identity.session);
+                    let Heard::Nothing { read } = self.news.take(page, |token| running.contains_key(token), session)
+                    else {
                         return;
-                    }
+                    };
+                    news = self.news.next(&runtime, least.max((NOISE_PAUSE * read).min(interval / 2)));
                 }
-                () = &mut news, if !heard => {
-                    heard = true;
-                    if least_over {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Ends when something in the lease container may have changed. Stores that cannot tell never end it.
-    fn lease_news(&self) -> impl Future<Output = ()> + 'static {
-        let container = self.shared.store.container().clone();
-        async move {
-            let now = ReadChanges::new(FeedRange::full(), StartFrom::Now).max_items(1);
-            match container.read_changes(now).await {
-                Ok(page) => container.backend().changed(&FeedRange::full(), &page.continuation).await,
-                Err(_) => std::future::pending().await,
             }
         }
     }
@@ -224,13 +213,14 @@ impl Host {
     async fn cycle(&mut self) -> Result<()> {
         let listing = self.shared.store.list().await?;
         let now = self.shared.runtime.monotonic();
+        self.news.know(&listing);
         self.observations.observe(&listing.leases, now);
         self.report_broken(&listing);
         self.poke(&listing);
         self.audit(&listing).await?;
         self.count_free(&listing, now);
         self.date_requests(&listing, now);
-        self.epochs.retain(|token, _| listing.leases.iter().any(|lease| lease.document.token == *token));
+        self.epochs.retain(|token, _| listing.find(token).is_some());
         let views: Vec<LeaseView> = listing.leases.iter().map(|lease| self.view(lease, now)).collect();
         let view = View {
             me: &self.shared.identity.instance,
@@ -238,18 +228,8 @@ impl Host {
             max_leases: self.shared.options.max_leases,
             shuffle: self.shared.runtime.random(),
         };
-        let by_token: BTreeMap<&LeaseToken, &StoredLease> =
-            listing.leases.iter().map(|lease| (&lease.document.token, lease)).collect();
-        for step in balance::plan(&view) {
-            if *self.orders.stopping.borrow() {
-                return Ok(());
-            }
-            let (Move::Take(token) | Move::Force(token) | Move::Ask(token) | Move::Withdraw(token)) = &step;
-            let Some(lease) = by_token.get(token) else { continue };
-            if let Err(error) = self.perform(&step, lease).await {
-                self.report(Some(token.clone()), Failure::Lease(Arc::new(error)));
-            }
-        }
+        let steps = balance::plan(&view);
+        self.perform(&steps, &listing).await;
         self.first_cycle = false;
         Ok(())
     }
@@ -307,57 +287,6 @@ impl Host {
         }
     }
 
-    async fn perform(&mut self, step: &Move, seen: &StoredLease) -> Result<()> {
-        match step {
-            Move::Take(token) | Move::Force(token) => {
-                self.asked.remove(token);
-                if self.running.contains_key(token) {
-                    return Ok(());
-                }
-                let Shared { store, runtime, identity, .. } = &*self.shared;
-                let taken = OwnedLease::take(store, runtime, identity, seen).await;
-                if taken.is_err() {
-                    // It may have been done all the same: then what we were to adopt under an older epoch is void.
-                    self.epochs.insert(token.clone(), seen.document.epoch() + 1);
-                }
-                if let Some(lease) = taken? {
-                    self.start(lease);
-                }
-                Ok(())
-            }
-            Move::Ask(token) => {
-                let mut document = seen.document.clone();
-                document.set_hand_over(Some(&self.shared.identity.instance));
-                if self.write_request(&document, seen).await? {
-                    self.asked.insert(token.clone(), self.shared.runtime.monotonic());
-                }
-                Ok(())
-            }
-            Move::Withdraw(token) => {
-                self.asked.remove(token);
-                let mut document = seen.document.clone();
-                document.set_hand_over(None);
-                self.write_request(&document, seen).await.map(drop)
-            }
-        }
-    }
-
-    /// Writes a request into a lease of another host. That it has changed meanwhile is no error: there is a next cycle.
-    async fn write_request(
-        &self,
-        document: &crate::lease::document::LeaseDocument,
-        seen: &StoredLease,
-    ) -> Result<bool> {
-        match self.shared.store.replace(document, &seen.etag).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.effect() == Effect::Unknown => Ok(true),
-            Err(error) => match error.kind() {
-                ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound => Ok(false),
-                _ => Err(error),
-            },
-        }
-    }
-
     /// Lets our workers know what others have written into their leases.
     fn poke(&mut self, listing: &Listing) {
         for lease in &listing.leases {
@@ -373,7 +302,7 @@ impl Host {
         }
         let wanted: Vec<LeaseToken> = self.asked.keys().cloned().collect();
         for token in wanted {
-            let still = listing.leases.iter().find(|lease| lease.document.token == token).is_some_and(|lease| {
+            let still = listing.find(&token).is_some_and(|lease| {
                 lease.document.hand_over().is_some_and(|asked| asked.to == self.shared.identity.instance)
             });
             if !still {
@@ -393,7 +322,7 @@ impl Host {
     }
 
     /// Starts the worker of a lease that is ours.
-    fn start(&mut self, lease: OwnedLease) {
+    pub(crate) fn start(&mut self, lease: OwnedLease) {
         let token = lease.document().token.clone();
         self.epochs.insert(token.clone(), lease.document().epoch());
         let shared = Arc::clone(&self.shared);

@@ -3,6 +3,8 @@
 
 mod audit;
 mod backoff;
+mod blame;
+mod call;
 mod context;
 mod control;
 mod dead_letter;
@@ -13,6 +15,7 @@ mod estimator;
 mod explain;
 mod host;
 pub mod lease;
+mod moves;
 pub mod mutant;
 mod notification;
 mod options;
@@ -20,6 +23,7 @@ mod parting;
 mod patience;
 mod processor;
 mod pull;
+mod raw;
 pub mod runtime;
 mod session;
 mod succession;
@@ -37,9 +41,7 @@ pub use self::{
     dead_letter::{
         DeadLetter, DeadLetterDocument, DeadLetterPage, DeadLetterSummary, DeadLetters, Kept, Redrive, Redriven,
     },
-    delegate::{
-        AllVersions, At, Changes, DelegateError, Fits, Input, Latest, Outcome, RawChanges, Verdict, Version, Versions,
-    },
+    delegate::{AllVersions, At, Changes, DelegateError, Fits, Input, Latest, Outcome, Verdict, Version, Versions},
     deployment::processors,
     estimator::{Estimator, Lag, LagWatch, LeaseLag, LeaseState},
     explain::{Cause, Explain, Explanation},
@@ -48,6 +50,7 @@ pub use self::{
     options::Checkpoint,
     processor::{Processor, ProcessorBuilder, Running},
     pull::{Bookmark, Pull, PullPage},
+    raw::RawChanges,
 };
 
 /// Compiles the examples of the README.

@@ -59,7 +59,16 @@ pub enum Notification {
     CaughtUp(LeaseToken),
     /// Leases did not cover the key space; these were created.
     Repaired(Vec<LeaseToken>),
-    /// A slow batch: its delegate has been running for this long.
+    /// Items fail one after the other and none succeeds: no dead letters are made of them, their batch waits and is
+    /// tried again. See [`DeadLetter`](crate::DeadLetter).
+    Outage {
+        /// The lease.
+        lease: LeaseToken,
+        /// The last failure.
+        reason: String,
+    },
+    /// A slow batch: its delegate has been running for this long. Told again whenever that has doubled; see
+    /// [`ProcessorBuilder::slow_after`](crate::ProcessorBuilder::slow_after).
     Slow {
         /// The lease.
         lease: LeaseToken,

@@ -16,6 +16,9 @@ pub enum Checkpoint {
     Manual,
 }
 
+/// When a call counts as slow, if nothing else is said and there is no limit.
+const SLOW_AFTER: Duration = Duration::from_secs(30);
+
 /// All options that have defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -28,6 +31,7 @@ pub(crate) struct Options {
     pub(crate) store_retry: Backoff,
     pub(crate) dead_letter: Option<DeadLetter>,
     pub(crate) delegate_timeout: Option<Duration>,
+    pub(crate) slow_after: Option<Duration>,
     pub(crate) read_timeout: Duration,
     pub(crate) stop_deadline: Duration,
     pub(crate) max_leases: Option<usize>,
@@ -45,6 +49,7 @@ impl Default for Options {
             store_retry: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) },
             dead_letter: None,
             delegate_timeout: None,
+            slow_after: None,
             read_timeout: Duration::from_secs(65),
             stop_deadline: Duration::from_secs(30),
             max_leases: None,
@@ -53,6 +58,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How long a delegate call runs before somebody is told.
+    pub(crate) fn slow_after(&self) -> Duration {
+        self.slow_after.or(self.delegate_timeout.map(|limit| limit / 2)).unwrap_or(SLOW_AFTER)
+    }
+
     /// Refuses nonsense.
     pub(crate) fn check(&self, mode: Mode) -> Result<()> {
         let refuse = |message: &str| Err(Error::new(ErrorKind::InvalidArgument, message));
@@ -68,6 +78,9 @@ impl Options {
         }
         if self.delegate_timeout.is_some_and(|timeout| timeout.is_zero()) {
             return refuse("the delegate timeout must be longer than 0; leave it out for no limit");
+        }
+        if self.slow_after.is_some_and(|slow| slow.is_zero()) {
+            return refuse("slow_after must be longer than 0: every call takes a moment");
         }
         if self.stop_deadline.is_zero() {
             return refuse("the stop deadline must be longer than 0: give delegates a moment to finish");

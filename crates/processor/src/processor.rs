@@ -273,6 +273,13 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
+    /// How long a delegate call runs before [`Notification::Slow`] tells of it, and again whenever that time has
+    /// doubled. Default: half of the delegate timeout, 30 s without one.
+    pub fn slow_after(mut self, time: Duration) -> Self {
+        self.options.slow_after = Some(time);
+        self
+    }
+
     /// How long [`Running::stop`] may take. Default: 30 s.
     pub fn stop_deadline(mut self, deadline: Duration) -> Self {
         self.options.stop_deadline = deadline;

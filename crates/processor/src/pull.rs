@@ -9,7 +9,7 @@ use changefeed_core::{
     Change, ChangePage, Container, Error, ErrorKind, FeedRange, Mode, PartitionKey, PhysicalRange, ReadChanges, Result,
     StartFrom,
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer, de::DeserializeOwned};
 
 pub use self::bookmark::Bookmark;
 use crate::runtime::BoxFuture;
@@ -254,14 +254,19 @@ impl fmt::Debug for Pull {
 }
 
 /// Changes of one range.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct PullPage {
     /// In LSN order; none if all ranges were asked and had nothing new.
     pub changes: Vec<Change>,
     /// The keys that were read; none for an empty page.
+    #[serde(serialize_with = "as_text")]
     pub range: Option<FeedRange>,
     /// What it cost to get it, in request units, empty reads included; zero where nobody charges.
     pub request_charge: f64,
+}
+
+fn as_text<S: Serializer>(range: &Option<FeedRange>, serializer: S) -> Result<S::Ok, S::Error> {
+    range.as_ref().map(FeedRange::to_string).serialize(serializer)
 }
 
 impl PullPage {

@@ -48,6 +48,7 @@ pub(crate) async fn work(
         suspicion: Suspicion::parse(document.suspect()),
         batch: 0,
         caught_up: false,
+        buried: 0,
         careful_items: 0,
     };
     loop {

@@ -6,6 +6,7 @@ use changefeed_core::{Change, ChangePage, Continuation, ErrorKind, FeedRange, Re
 use tokio::sync::watch;
 
 use crate::{
+    blame::Blame,
     deliver::{Delivered, Delivery, told},
     host::Shared,
     lease::{
@@ -60,6 +61,8 @@ pub(crate) struct Worker {
     /// Number of the last page.
     pub(crate) batch: u64,
     pub(crate) caught_up: bool,
+    /// Dead letters since the last item that succeeded.
+    pub(crate) buried: usize,
     /// Items that were delivered one by one.
     pub(crate) careful_items: usize,
 }
@@ -252,7 +255,7 @@ impl Worker {
         }
         let mut granted = !mutant::is(Mutant::GrantBeforeCheckpoint);
         let mut fence = self.keeper.fence.clone();
-        let mut ahead = self.read();
+        let mut ahead = after_others(self.read());
         let mut next = None;
         let failures = std::mem::take(&mut self.failures);
         let (shared, keeper, orders) = (Arc::clone(&self.shared), self.keeper.clone(), self.orders.clone());
@@ -267,6 +270,8 @@ impl Worker {
             progress: progress.clone(),
             last: true,
             failures,
+            blame: self.blame(),
+            outages: 0,
             stopping: orders.stopping,
             hurry: orders.hurry,
         };
@@ -287,6 +292,7 @@ impl Worker {
                 }
             }
         };
+        self.buried = delivery.blame.buried();
         match delivered {
             Delivered::All => {
                 self.progressed(progress).await;
@@ -346,7 +352,10 @@ impl Worker {
                     if self.keeper.suspect(self.suspicion.text(Some(name))).await.is_err() {
                         return Delivered::GivenUp;
                     }
-                    self.single(change.clone(), page.request_charge, progress.clone(), last).run().await
+                    let mut delivery = self.single(change.clone(), page.request_charge, progress.clone(), last);
+                    let delivered = delivery.run().await;
+                    self.buried = delivery.blame.buried();
+                    delivered
                 }
             };
             if delivered == Delivered::GivenUp {
@@ -381,21 +390,38 @@ impl Worker {
         }
     }
 
+    fn blame(&self) -> Blame {
+        let letters = self.shared.options.dead_letter.as_ref();
+        let (limit, patience) = letters.map(|letters| (letters.in_a_row, letters.patience)).unwrap_or_default();
+        Blame::new(limit, patience, self.buried)
+    }
+
     fn single(&self, change: Change, request_charge: f64, progress: Progress, last: bool) -> Delivery<'_> {
         Delivery {
             shared: &self.shared,
             keeper: &self.keeper,
             lease: &self.token,
             range: &self.range,
-            changes: [change].into(),
+            changes: vec![change].into(),
             request_charge,
             progress,
             last,
             failures: 0,
+            blame: self.blame(),
+            outages: 0,
             stopping: self.orders.stopping.clone(),
             hurry: self.orders.hurry.clone(),
         }
     }
+}
+
+/// A read that lets others go first: a delegate that returns at once is then done with its page before the next one
+/// drives it out of the caches.
+fn after_others(read: ReadAhead) -> ReadAhead {
+    Box::pin(async move {
+        tokio::task::yield_now().await;
+        read.await
+    })
 }
 
 fn released(ended: Ended, wanted: Release) -> Release {

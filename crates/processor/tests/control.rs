@@ -251,6 +251,36 @@ async fn all_versions_processors_go_to_now_but_not_to_the_beginning() {
     assert!(moved.iter().all(|moved| moved.to == Position::Continuation("\"3\"".to_owned())), "{moved:?}");
 }
 
+/// Loses the document of the only lease.
+async fn lose_lease(shop: &Shop) {
+    let id = shop.lease_documents().await["0"]["id"].as_str().expect("id").to_owned();
+    shop.leases.delete(id.as_str(), &id).await.expect("delete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_lost_after_a_seek_is_made_anew_at_the_position_that_was_sought() {
+    let shop = Shop::new(1).await;
+    let seen = Seen::default();
+    shop.write(0..10, 1).await;
+    let running = start_now(&shop, &seen).await;
+    pass(Duration::from_secs(2)).await;
+    running.stop().await.expect("stop");
+    shop.control().seek(SeekTo::Beginning, Scope::All).apply().await.expect("seek");
+    lose_lease(&shop).await;
+    let running = start_now(&shop, &seen).await;
+    until("delivery from the beginning", || seen.len() == 10).await;
+    running.stop().await.expect("stop");
+    shop.write(10..20, 1).await;
+    shop.control().seek(SeekTo::Now, Scope::Lease(token("0"))).apply().await.expect("seek");
+    lose_lease(&shop).await;
+    let running = start_now(&shop, &seen).await;
+    shop.write(20..25, 1).await;
+    until("delivery of what is new", || seen.len() >= 15).await;
+    pass(Duration::from_secs(5)).await;
+    running.stop().await.expect("stop");
+    assert_eq!(seen.len(), 15, "what was skipped stays skipped");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_know_our_zero_begins_by_property() {
     use changefeed::lease::document::{Anchor, LeaseDocument};

@@ -63,7 +63,6 @@ impl Delegate {
     /// When the scenario wants it.
     pub async fn call(self, changes: RawChanges, context: Context) -> Result<Verdict, DelegateError> {
         let token = context.lease().as_str().to_owned();
-        let RawChanges(changes) = changes;
         let Some(numbers) = self.begin(&changes, &context, &token) else {
             return std::future::pending().await;
         };

@@ -57,6 +57,7 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
     if wanted.mode == Mode::AllVersions && history_is_cut(container, wanted, entries.first().map(|e| e.timestamp)) {
         return Selection::Expired;
     }
+    let whole = wanted.range.contains_range(&range.physical.range);
     let mut picked: Vec<Picked> = Vec::new();
     let mut bytes = 0;
     for (scanned, entry) in entries.iter().enumerate() {
@@ -71,7 +72,7 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
         if scanned >= SCAN_LIMIT && picked.is_empty() && entries[scanned - 1].place.lsn < entry.place.lsn {
             return Selection::Unfinished(entries[scanned - 1].place.lsn);
         }
-        if entry.timestamp < wanted.not_before || !wanted.range.contains(&entry.key.epk) {
+        if entry.timestamp < wanted.not_before || !whole && !wanted.range.contains(&entry.key.epk) {
             continue;
         }
         let Some(operation) = shown_as(container, entry, wanted) else { continue };

@@ -99,12 +99,20 @@ pub(crate) fn compact_once(shared: &Shared, tolerance: Tolerance) -> Result<bool
         };
         sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
     };
-    let mut rewrite = Rewrite::begin(shared, &inputs)?;
-    for input in &inputs {
+    let rewritten = rewrite(shared, &inputs);
+    if rewritten.is_err() {
+        // Half a segment is of no use, and the disk may be full. If it stays, the next attempt overwrites it.
+        drop(shared.vfs.remove(TEMPORARY_NAME));
+    }
+    rewritten.map(|()| true)
+}
+
+fn rewrite(shared: &Shared, inputs: &[Segment]) -> Result<()> {
+    let mut rewrite = Rewrite::begin(shared, inputs)?;
+    for input in inputs {
         rewrite.copy(input)?;
     }
-    rewrite.finish(&inputs)?;
-    Ok(true)
+    rewrite.finish(inputs)
 }
 
 /// A record of an input segment.

@@ -1,5 +1,6 @@
 //! The log: segment files that commits append to, and that compaction rewrites.
 
+pub(crate) mod buffers;
 pub(crate) mod compaction;
 pub(crate) mod reader;
 pub(crate) mod recovery;
@@ -18,6 +19,21 @@ pub(crate) fn is_temporary(name: &str) -> bool {
         Some(number) => number.parse::<u64>().is_ok(),
         None => matches!(stem, "next" | "compact" | "format"),
     })
+}
+
+/// What operating systems and people's tools leave in any folder.
+const CLUTTER: [&str; 4] = ["lost+found", "Thumbs.db", "ehthumbs.db", "desktop.ini"];
+
+/// Whether nobody could take a file for one of a store, or for something precious: it may lie in a new one.
+pub(crate) fn is_clutter(name: &str) -> bool {
+    name.starts_with('.') || CLUTTER.contains(&name)
+}
+
+/// Whether a name is like those of the store. One that is and that we do not know may hold data: better ask.
+pub(crate) fn looks_like_ours(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let named = ["format", "lock", "spare-"].iter().any(|own| name.starts_with(own));
+    !is_clutter(&name) && (named || name.ends_with(".log") || name.ends_with(".tmp"))
 }
 
 /// One segment, as the index knows it.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use changefeed_core::{Error, ErrorKind, Result};
 
-use super::io_error;
+use super::{buffers::Buffers, io_error};
 use crate::{
     format::record::{self, Place},
     index::Location,
@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
 pub(crate) type Files = BTreeMap<u32, Arc<dyn VfsFile>>;
 
 /// The bodies of the wanted records, in the same order.
-pub(crate) fn read_bodies(files: &Files, wanted: &[Wanted]) -> Result<Vec<Bytes>> {
+pub(crate) fn read_bodies(files: &Files, wanted: &[Wanted], buffers: &Arc<Buffers>) -> Result<Vec<Bytes>> {
     let mut bodies = Vec::with_capacity(wanted.len());
     let mut rest = wanted;
     while let Some(first) = rest.first() {
@@ -38,7 +38,7 @@ pub(crate) fn read_bodies(files: &Files, wanted: &[Wanted]) -> Result<Vec<Bytes>
         rest = tail;
         let start = first.location.offset;
         let end = run.last().map_or(start, |last| last.location.offset + last.location.bytes);
-        let bytes = read_run(files, first.location.segment, start, (end - start) as usize)?;
+        let bytes = read_run(files, first.location.segment, start, (end - start) as usize, buffers)?;
         for one in run {
             let offset = (one.location.offset - start) as usize;
             bodies.push(body(&bytes, offset, one)?);
@@ -62,17 +62,16 @@ fn run_length(wanted: &[Wanted]) -> usize {
     1 + more.count()
 }
 
-fn read_run(files: &Files, segment: u32, offset: u32, count: usize) -> Result<Bytes> {
+fn read_run(files: &Files, segment: u32, offset: u32, count: usize, buffers: &Arc<Buffers>) -> Result<Bytes> {
     let file =
         files.get(&segment).ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("segment {segment} is not open")))?;
-    let mut bytes = vec![0; count];
-    read_exact_at(&**file, offset.into(), &mut bytes).map_err(|error| match error.kind() {
+    let read = buffers.filled(count, |bytes| read_exact_at(&**file, offset.into(), bytes));
+    read.map_err(|error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => {
             Error::new(ErrorKind::Corrupt, format!("segment {segment} was cut: it ends before byte {offset} + {count}"))
         }
         _ => io_error(format!("read {count} bytes at {offset} of segment {segment}"), error),
-    })?;
-    Ok(Bytes::from(bytes))
+    })
 }
 
 fn body(run: &Bytes, offset: usize, wanted: &Wanted) -> Result<Bytes> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use changefeed_core::{Error, ErrorKind, Result};
 
-use super::{Segment, Segments, corrupt, io_error, is_temporary, writer};
+use super::{Segment, Segments, corrupt, io_error, is_clutter, is_temporary, looks_like_ours, writer};
 use crate::{
     format::{
         VERSION,
@@ -80,7 +80,7 @@ pub(crate) fn open(
 /// Makes a new store: first its first segment, then `FORMAT`, so that a folder with `FORMAT` always has a log.
 fn create(vfs: &dyn Vfs, segment_bytes: u64, names: &[String]) -> Result<Recovered> {
     let first = Span::one(1);
-    for name in names.iter().filter(|name| !is_temporary(name)) {
+    for name in names.iter().filter(|name| !is_temporary(name) && !is_clutter(name)) {
         let is_ours = *name == first.file_name() && {
             let file = vfs.open(name).map_err(|error| io_error(format!("open {name}"), error))?;
             is_blank(&Segment::new(first, file))?
@@ -158,8 +158,11 @@ fn tile(names: &[String]) -> Result<(Vec<Span>, Vec<String>)> {
     for name in names.iter().filter(|name| *name != FORMAT_FILE && !is_temporary(name)) {
         match Span::from_file_name(name) {
             Some(span) => spans.push(span),
+            // Whatever else people and their tools put here is not our business.
+            None if !looks_like_ours(name) => {}
             None => {
-                let message = format!("the folder holds {name}, which is no file of the store: move it away");
+                let message =
+                    format!("the folder holds {name}, which is like a file of the store but none: move it away");
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
         }

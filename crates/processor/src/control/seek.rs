@@ -3,16 +3,18 @@
 use std::fmt;
 
 use changefeed_core::{
-    ChangePage, Container, Continuation, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Result, StartFrom,
-    Timestamp,
+    ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Result,
+    StartFrom, Timestamp,
 };
+use serde::Serialize;
 
-use super::{Control, Scope, chosen, update};
+use super::{CONFLICT_TRIES, Control, Scope, chosen, update};
 use crate::{
     deployment::Deployment,
     lease::{
-        document::{Anchor, Attempts, LeaseDocument},
+        document::{Anchor, Attempts, InfoDocument, LeaseDocument},
         prefix::LeaseToken,
+        store::LeaseStore,
     },
 };
 
@@ -30,7 +32,8 @@ pub enum SeekTo {
 }
 
 /// Where a lease stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Position {
     /// Where the processor began; nothing was handled yet.
     Start,
@@ -54,7 +57,7 @@ impl fmt::Display for Position {
 }
 
 /// A lease that was, or would be, moved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Moved {
     /// The lease.
     pub lease: LeaseToken,
@@ -91,7 +94,8 @@ impl Seek {
     }
 
     /// Moves the leases, each by a compare-and-swap that takes it from its owner. All positions are known to be good
-    /// before the first is written.
+    /// before the first is written. From then on the keys begin there: a lease whose document is lost is made anew at
+    /// the position that was sought, not where the processor once began.
     ///
     /// A position that the store can express as a continuation is stored as one, which hosts of the .NET SDK
     /// understand, too. Where it cannot, the lease is left without continuation, and a property says where our hosts
@@ -104,13 +108,18 @@ impl Seek {
         let look = self.control.unit.look().await?;
         let plan = self.plan(&look).await?;
         let now = self.control.clock().wall();
+        let mut moved = Vec::new();
         for lease in chosen(&look, &self.scope)? {
             let Some((_, to)) = plan.iter().find(|(moved, _)| moved.lease == lease.document.token) else { continue };
             let generation = lease.document.generation() + 1;
             let done = |document: &LeaseDocument| document.generation() >= generation;
             let change = |document: &mut LeaseDocument| move_to(document, to, now);
             update(&look.store, lease, done, change).await?;
+            let ranges = look.ranges(&lease.document);
+            moved.extend(ranges.into_iter().map(|range| (range, to.clone())));
         }
+        // A lease whose document is lost is made anew from there: it must not begin later than the operator wants.
+        move_anchors(&look.store, &moved).await?;
         Ok(plan.into_iter().map(|(moved, _)| moved).collect())
     }
 
@@ -175,6 +184,26 @@ fn move_to(document: &mut LeaseDocument, to: &Anchor, now: Timestamp) {
     document.set_state(None);
     document.set_start(to);
     document.touch(now);
+}
+
+/// Writes down that ranges begin elsewhere from now on.
+async fn move_anchors(store: &LeaseStore, moved: &[(FeedRange, Anchor)]) -> Result<()> {
+    let id = store.prefix().info_id();
+    let field = store.partition_key_field(&id);
+    for _ in 0..CONFLICT_TRIES {
+        let Some(item) = store.read_raw(&id, field.as_deref()).await? else { return Ok(()) };
+        let mut info = InfoDocument::parse(&item.body)?;
+        let anchors = moved.iter().fold(info.anchors(), |anchors, (range, to)| anchors.moved(range, to));
+        if anchors == info.anchors() {
+            return Ok(());
+        }
+        info.set_anchors(&anchors);
+        match store.replace_raw(&id, field.as_deref(), info.to_json(), &item.etag).await {
+            Err(error) if error.kind() == ErrorKind::PreconditionFailed || error.effect() == Effect::Unknown => {}
+            other => return other,
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, format!("{id} kept changing while it was being written: try again")))
 }
 
 fn position(document: &LeaseDocument) -> Position {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use changefeed_core::{Container, Error, ErrorKind, Item, ListItems, Result, Timestamp};
+use serde::Serialize;
 
 use super::{DeadLetterDocument, Redrive};
 use crate::runtime::{Runtime, TokioRuntime};
@@ -19,7 +20,7 @@ pub struct DeadLetters {
 }
 
 /// Some dead letters.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct DeadLetterPage {
     /// The letters, in an order that stays the same from page to page.
     pub letters: Vec<DeadLetterDocument>,
@@ -30,7 +31,7 @@ pub struct DeadLetterPage {
 }
 
 /// How many dead letters there are, and why.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeadLetterSummary {
     /// All of them.
     pub total: u64,

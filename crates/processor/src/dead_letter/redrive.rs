@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use changefeed_core::{Batch, Change, Container, Error, ErrorKind, Item, ItemKey, Operation, Result, Write};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{DeadLetterDocument, DeadLetters};
 use crate::delegate::DelegateError;
@@ -21,7 +21,7 @@ pub struct Redrive {
 }
 
 /// What became of a redrive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Redriven {
     /// Letters that went their way and were deleted, by id; in a dry run, those that would have.
     pub done: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Redriven {
 }
 
 /// A letter that was not redriven.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
     /// The letter.
     pub id: String,

@@ -110,6 +110,9 @@ fn working(facts: &Facts<'_>, owner: &str, waiting: &str) -> (Cause, String) {
         Some(line) if line.starts_with("retry ") => {
             return (Cause::Retrying, format!("{waiting}; the delegate on {owner} fails: {line}"));
         }
+        Some(line) if line.starts_with("delegate running ") => {
+            return (Cause::DelegateRunning, format!("{waiting}; {owner} says: {line}"));
+        }
         Some(line) if line.contains("Throttled") => {
             return (Cause::Throttled, format!("{waiting}; the store throttles {owner}: {line}"));
         }

@@ -63,6 +63,14 @@ pub enum Move {
     Withdraw(LeaseToken),
 }
 
+impl Move {
+    /// The lease that it is about.
+    pub fn lease(&self) -> &LeaseToken {
+        let (Self::Take(token) | Self::Force(token) | Self::Ask(token) | Self::Withdraw(token)) = self;
+        token
+    }
+}
+
 /// What this host should do now. A host that has its share, and one for which nothing is left, does nothing.
 pub fn plan(view: &View<'_>) -> Vec<Move> {
     let mut planner = Planner::new(view);

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, ReadChanges, Result, StartFrom};
+use changefeed_core::{
+    Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
+};
 
 use super::{
     coverage::{self, Child, Covered},
@@ -12,8 +14,9 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    deployment::together,
     mutant::{self, Mutant},
-    runtime::Runtime,
+    runtime::{BoxFuture, Runtime},
 };
 
 /// A lock that nobody has touched for this long, as far as we saw, is free: its holder died. .NET uses the same span.
@@ -38,6 +41,15 @@ pub struct Bootstrap<'a> {
     pub start: &'a StartFrom,
     /// What the processor wants to see.
     pub mode: Mode,
+}
+
+/// Whether all hosts know where a new lease begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// They do: nothing has moved since they started.
+    Known,
+    /// An operator may have moved it: it is written into the lease.
+    Written,
 }
 
 impl Bootstrap<'_> {
@@ -78,6 +90,14 @@ impl Bootstrap<'_> {
             Some(anchors) => Ok(anchors),
             None => self.initialise().await,
         }
+    }
+
+    /// Where each range begins, as stored now: an operator may have moved it. None if nothing is stored.
+    ///
+    /// # Errors
+    /// Those of the store, and `Corrupt` if the document cannot be read.
+    pub async fn anchors(&self) -> Result<Option<Anchors>> {
+        Ok(self.read_info().await?.map(|info| info.anchors()))
     }
 
     async fn read_info(&self) -> Result<Option<InfoDocument>> {
@@ -129,14 +149,16 @@ impl Bootstrap<'_> {
         let listing = self.store.list().await?;
         self.check_mode(&listing)?;
         let ranges = self.monitored.feed_ranges().await?;
-        let mut anchors = Vec::new();
-        for range in &ranges {
-            anchors.push((range.range.clone(), self.anchor(&range.range).await?));
-        }
+        let anchor = |physical: &'_ PhysicalRange| -> BoxFuture<'_, _> {
+            let range = physical.range.clone();
+            Box::pin(async move { Ok((range.clone(), self.anchor(&range).await?)) })
+        };
+        let anchors = together(ranges.iter().map(anchor).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
         let anchors = Anchors::new(if mutant::is(Mutant::StartNotAnchored) { Vec::new() } else { anchors });
-        for child in coverage::missing(&ranges, &covered(&listing, &ranges)) {
-            self.create(&child, &anchors).await?;
-        }
+        let missing = coverage::missing(&ranges, &covered(&listing, &ranges));
+        let creating =
+            missing.iter().map(|child| -> BoxFuture<'_, _> { Box::pin(self.create(child, &anchors, Start::Known)) });
+        together(creating.collect()).await.into_iter().collect::<Result<()>>()?;
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
         let info = InfoDocument::new(&id, field.clone(), &anchors);
@@ -186,14 +208,14 @@ impl Bootstrap<'_> {
     ///
     /// # Errors
     /// Those of the store. That it exists already is fine.
-    pub async fn create(&self, child: &Child, anchors: &Anchors) -> Result<()> {
+    pub async fn create(&self, child: &Child, anchors: &Anchors, start: Start) -> Result<()> {
         let pieces = anchors.pieces(&child.range);
         if pieces.len() <= 1 {
             let anchor = pieces.into_iter().next().map(|(_, anchor)| anchor);
-            return self.create_one(child.version, child.token.clone(), child.range.clone(), anchor).await;
+            return self.create_one(child.version, child.token.clone(), child.range.clone(), anchor, start).await;
         }
         for (range, anchor) in pieces {
-            self.create_one(LeaseVersion::FeedRange, LeaseToken::from(&range), range, Some(anchor)).await?;
+            self.create_one(LeaseVersion::FeedRange, LeaseToken::from(&range), range, Some(anchor), start).await?;
         }
         Ok(())
     }
@@ -204,12 +226,15 @@ impl Bootstrap<'_> {
         token: LeaseToken,
         range: FeedRange,
         anchor: Option<Anchor>,
+        start: Start,
     ) -> Result<()> {
         let id = self.store.lease_id(&token);
         let field = self.store.partition_key_field(&id);
         let mut document = LeaseDocument::new(id, field, version, token, range, self.mode);
-        if let Some(Anchor::Continuation(token)) = anchor {
-            document.continuation = Some(token);
+        match (anchor, start) {
+            (Some(Anchor::Continuation(token)), _) => document.continuation = Some(token),
+            (Some(anchor), Start::Written) => document.set_start(&anchor),
+            _ => {}
         }
         self.ensure(&document.id, document.partition_key.as_deref(), document.to_json()).await.map(drop)
     }
@@ -239,7 +264,7 @@ impl Bootstrap<'_> {
 }
 
 /// The leases of a listing, with their ranges. Old leases without a range get that of the physical range they name.
-pub fn covered(listing: &Listing, ranges: &[changefeed_core::PhysicalRange]) -> Vec<Covered> {
+pub fn covered(listing: &Listing, ranges: &[PhysicalRange]) -> Vec<Covered> {
     let of = |document: &LeaseDocument| {
         let named = || {
             ranges.iter().find(|range| range.id.as_str() == document.token.as_str()).map(|range| range.range.clone())

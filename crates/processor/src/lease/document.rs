@@ -4,6 +4,7 @@
 //! a .NET host drops every other member at its next write.
 
 mod error;
+mod glimpse;
 mod info;
 mod iso;
 mod lock;
@@ -20,6 +21,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use self::members::{Members, Unknown};
 pub use self::{
     error::{DocumentError, JavaDialect},
+    glimpse::Glimpse,
     info::{Anchor, Anchors, InfoDocument},
     lock::LockDocument,
     state::{Attempts, HandOver},

@@ -113,6 +113,11 @@ impl KeeperHandle {
         drop(self.orders.send(Order::State(line)).await);
     }
 
+    /// Stores a line about what the lease is doing, with the next write, unless the keeper is busy. Does not wait.
+    pub fn say(&self, line: String) {
+        drop(self.orders.try_send(Order::State(Some(line))));
+    }
+
     /// Stores progress with the next write, whenever that is: for empty pages.
     pub async fn note(&self, progress: Progress) {
         drop(self.orders.send(Order::Note(progress)).await);

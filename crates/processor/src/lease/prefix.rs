@@ -5,6 +5,7 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 use changefeed_core::{ContainerIdentity, Error, ErrorKind, FeedRange, ItemId, MAX_ID_CHARS, RangeId, Result};
+use serde::{Serialize, Serializer};
 
 /// What must stay free behind the prefix: `..` and two keys of 16 bytes in hexadecimal with a `-` between them.
 const ROOM_FOR_TOKEN: usize = 2 + 65;
@@ -57,10 +58,17 @@ impl LeasePrefix {
         format!("{}.lock", self.0)
     }
 
-    /// The id of a lease. It has at most 255 characters unless the bounds of its range have more than 16 bytes, as
-    /// those of hierarchical partition keys can.
+    /// The id of a lease: what the .NET SDK makes, if that is a valid id. The bounds of hierarchical partition keys can
+    /// make it longer than 255 characters; then the token is cut and a hash of all of it follows. Hosts of the .NET SDK
+    /// find such leases by their prefix and read the token inside, as we do; they could not have created them.
     pub fn lease_id(&self, token: &LeaseToken) -> String {
-        format!("{}..{token}", self.0)
+        let id = format!("{}..{token}", self.0);
+        if id.chars().count() <= MAX_ID_CHARS {
+            return id;
+        }
+        let hash = format!("~{:032x}", hash(token.as_str()));
+        let cut: String = id.chars().take(MAX_ID_CHARS - hash.len()).collect();
+        cut + &hash
     }
 
     /// What the ids of all leases begin with.
@@ -68,7 +76,8 @@ impl LeasePrefix {
         format!("{}..", self.0)
     }
 
-    /// The token of the lease with this id; none if it is not the id of a lease of this processor.
+    /// The token of the lease with this id, cut if it was too long for an id; none if it is not the id of a lease of
+    /// this processor.
     pub fn token_of(&self, id: &str) -> Option<LeaseToken> {
         id.strip_prefix(&self.0)?.strip_prefix("..")?.parse().ok()
     }
@@ -84,6 +93,13 @@ impl fmt::Debug for LeasePrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LeasePrefix({self})")
     }
+}
+
+/// FNV-1a of 128 bits: the same on every host and in every version.
+fn hash(text: &str) -> u128 {
+    text.bytes().fold(0x6C62_272E_07BB_0142_62B8_2175_6295_C58D, |hash: u128, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013B)
+    })
 }
 
 fn refused(name: &str, complaint: &str, remedy: &str) -> Error {
@@ -138,6 +154,12 @@ impl FromStr for LeaseToken {
             )
             .with_source(error)),
         }
+    }
+}
+
+impl Serialize for LeaseToken {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 
@@ -221,6 +243,21 @@ mod tests {
         assert!(ItemId::new(prefix.lease_id(&widest)).is_ok());
         let error = LeasePrefix::new(&"é".repeat(room + 3), &monitored()).unwrap_err();
         assert!(error.message().ends_with("is too long for lease ids: make it 3 characters shorter"), "{error}");
+    }
+
+    #[test]
+    fn ids_of_hierarchical_keys_fit_as_well_and_differ() {
+        let prefix = LeasePrefix::new(&"n".repeat(100), &monitored()).unwrap();
+        // Three levels of 16 bytes: bounds of 96 digits. The first two tokens differ in their last digit only.
+        let [a, b, c] = ["1", "2", "3"].map(|last| token(&format!("{}-{}{last}", "A".repeat(96), "B".repeat(95))));
+        let ids = [&a, &b, &c].map(|token| prefix.lease_id(token));
+        for id in &ids {
+            assert_eq!(id.chars().count(), 255);
+            assert!(ItemId::new(id.as_str()).is_ok() && id.starts_with(&prefix.leases()), "{id}");
+        }
+        assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+        assert!(ids[0].ends_with("~55063069bc35f1cdda1aaba79e413b81"), "never changes: {}", ids[0]);
+        assert_eq!(prefix.lease_id(&token("AA-BB")), format!("{prefix}..AA-BB"), "short ones are as in the .NET SDK");
     }
 
     #[test]

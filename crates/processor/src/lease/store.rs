@@ -36,6 +36,14 @@ pub struct Listing {
     pub broken: Vec<(String, DocumentError)>,
 }
 
+impl Listing {
+    /// The lease with this token.
+    pub fn find(&self, token: &LeaseToken) -> Option<&StoredLease> {
+        let at = self.leases.binary_search_by(|lease| lease.document.token.cmp(token)).ok()?;
+        self.leases.get(at)
+    }
+}
+
 /// The leases of one processor in their container.
 #[derive(Clone, Debug)]
 pub struct LeaseStore {
@@ -163,6 +171,21 @@ impl LeaseStore {
         etag.ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, "the store returned no etag for a write").with_unknown_effect()
         })
+    }
+
+    /// Replaces one version of a document.
+    ///
+    /// # Errors
+    /// As for [`LeaseStore::replace`].
+    pub async fn replace_raw(
+        &self,
+        id: &str,
+        partition_key: Option<&str>,
+        body: Vec<u8>,
+        version: &ETag,
+    ) -> Result<()> {
+        let write = Write::Replace { body: Bytes::from(body), if_match: Some(version.clone()) };
+        self.write(id, partition_key, write).await.map(drop)
     }
 
     /// Deletes one version of a lease.

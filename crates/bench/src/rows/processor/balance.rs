@@ -239,7 +239,7 @@ impl Ledger {
     }
 
     fn handle(&mut self, changes: &RawChanges) {
-        for change in &changes.0 {
+        for change in changes {
             if !self.lsns.insert(change.lsn.get()) {
                 self.duplicates += 1;
             }

@@ -109,7 +109,7 @@ async fn deliver_all(container: Container, leases: Container, name: String, item
     let seen = Arc::new(Seen::default());
     let witness = Arc::clone(&seen);
     let builder = Processor::builder(name, &container, &leases).start_from(StartFrom::Beginning);
-    let processor = counting(builder, move |RawChanges(changes), _: Delegated| {
+    let processor = counting(builder, move |changes: RawChanges, _: Delegated| {
         let count = changes.len() as u64;
         seen.first.get_or_init(|| (Instant::now(), count));
         seen.batches.fetch_add(1, Ordering::Relaxed);

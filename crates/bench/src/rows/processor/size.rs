@@ -151,7 +151,7 @@ impl Stage {
 
 /// The id of a change is the number of the writer that waits for it.
 fn tell(lanes: &[mpsc::Sender<()>], changes: &RawChanges) {
-    for change in &changes.0 {
+    for change in changes {
         if let Some(lane) = change.id.as_str().parse().ok().and_then(|lane: usize| lanes.get(lane)) {
             // A full lane means that its writer knows already.
             let _ = lane.try_send(());

@@ -9,6 +9,7 @@ use super::{
     DocumentError,
     members::{Members, Unknown},
 };
+use crate::lease::coverage::uncovered;
 
 const ANCHORS: &str = "cf.anchors";
 
@@ -55,6 +56,17 @@ impl Anchors {
     pub fn pieces(&self, range: &FeedRange) -> Vec<(FeedRange, Anchor)> {
         let clip = |(own, anchor): &(FeedRange, Anchor)| Some((own.intersection(range)?, anchor.clone()));
         self.0.iter().filter_map(clip).collect()
+    }
+
+    /// The same, but that the keys of `range` begin at `anchor`.
+    #[must_use]
+    pub fn moved(&self, range: &FeedRange, anchor: &Anchor) -> Self {
+        let outside = |(own, old): &(FeedRange, Anchor)| {
+            let left = uncovered(own, [range]);
+            left.into_iter().map(|left| (left, old.clone())).collect::<Vec<_>>()
+        };
+        let kept = self.0.iter().flat_map(outside);
+        Self::new(kept.chain([(range.clone(), anchor.clone())]).collect())
     }
 
     /// Whether nothing is known.
@@ -143,6 +155,12 @@ impl InfoDocument {
     /// Where each range began; empty if a .NET host created the document.
     pub fn anchors(&self) -> Anchors {
         self.anchors.clone()
+    }
+
+    /// Sets where each range begins.
+    pub fn set_anchors(&mut self, anchors: &Anchors) {
+        self.properties.insert(ANCHORS.to_owned(), anchors.to_text());
+        self.anchors = anchors.clone();
     }
 
     /// The document as it is stored.

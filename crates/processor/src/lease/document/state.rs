@@ -7,14 +7,14 @@ use changefeed_core::Timestamp;
 use super::{Anchor, LeaseDocument};
 
 const EPOCH: &str = "cf.epoch";
-const SESSION: &str = "cf.session";
-const HAND_OVER: &str = "cf.hand-over";
+pub(super) const SESSION: &str = "cf.session";
+pub(super) const HAND_OVER: &str = "cf.hand-over";
 const ATTEMPTS: &str = "cf.attempts";
 const SUSPECT: &str = "cf.suspect";
 const STATE: &str = "cf.state";
 const GENERATION: &str = "cf.generation";
-const PAUSED: &str = "cf.paused";
-const GONE: &str = "cf.gone";
+pub(super) const PAUSED: &str = "cf.paused";
+pub(super) const GONE: &str = "cf.gone";
 const START: &str = "cf.start";
 
 /// What a child takes over from its parent besides the users' properties.

@@ -1,0 +1,179 @@
+//! Outages: what a delegate cannot do for anybody is nobody's fault.
+
+mod shop;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use changefeed::{
+    Changes, Context, DeadLetter, DeadLetters, DelegateError, Latest, Notification, Outcome, ProcessorBuilder, Running,
+};
+use shop::{Heard, Order, Seen, Shop, pass, until};
+
+impl Shop {
+    /// A host whose delegate fails for everything while the world is down.
+    async fn host_in_outage(&self, builder: ProcessorBuilder<Latest>, seen: &Seen, down: &Arc<AtomicBool>) -> Running {
+        let (seen, down) = (seen.clone(), Arc::clone(down));
+        let delegate = move |changes: Changes<Order>, ctx: Context| {
+            let (seen, down) = (seen.clone(), Arc::clone(&down));
+            async move {
+                if down.load(Ordering::SeqCst) {
+                    return Err(DelegateError::new("smtp is down"));
+                }
+                seen.add(&changes, &ctx);
+                Ok(())
+            }
+        };
+        builder.build(delegate).expect("build").start().await.expect("start")
+    }
+
+    fn letter_policy(&self) -> DeadLetter {
+        DeadLetter::to(&self.rejected).after_attempts(3)
+    }
+
+    async fn buried(&self) -> usize {
+        DeadLetters::new(&self.rejected).summary().await.expect("summary").total as usize
+    }
+}
+
+fn is_outage(notification: &Notification) -> bool {
+    matches!(notification, Notification::Outage { reason, .. } if reason == "smtp is down")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_outlasts_the_attempts_buries_nothing() {
+    let shop = Shop::new(1).await;
+    let (seen, heard, down) = (Seen::default(), Heard::default(), Arc::new(AtomicBool::new(true)));
+    shop.write(0..40, 1).await;
+    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(heard.listen());
+    let running = shop.host_in_outage(builder, &seen, &down).await;
+    until("an outage is told", || heard.any(is_outage)).await;
+    pass(Duration::from_secs(600)).await;
+    assert_eq!(shop.buried().await, 0, "{}", heard.text());
+    down.store(false, Ordering::SeqCst);
+    until("delivery", || seen.len() == 40).await;
+    running.stop().await.expect("stop");
+    assert!(seen.counts().values().all(|count| *count == 1), "{:?}", seen.counts());
+    assert_eq!(shop.buried().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lone_items_are_buried_until_three_in_a_row_look_like_an_outage() {
+    let shop = Shop::new(1).await;
+    let (seen, heard, down) = (Seen::default(), Heard::default(), Arc::new(AtomicBool::new(true)));
+    shop.write(0..6, 1).await;
+    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(heard.listen());
+    let running = shop.host_in_outage(builder.max_items(1), &seen, &down).await;
+    until("an outage is told", || heard.any(is_outage)).await;
+    pass(Duration::from_secs(600)).await;
+    assert_eq!(shop.buried().await, 3);
+    down.store(false, Ordering::SeqCst);
+    until("delivery of the rest", || seen.len() == 3).await;
+    // A success in between: the next lone item is to blame again.
+    down.store(true, Ordering::SeqCst);
+    shop.write(6..7, 1).await;
+    shop::until_async("its burial", || async { shop.buried().await == 4 }).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_believed_in_for_so_long_and_no_longer() {
+    let shop = Shop::new(1).await;
+    let (seen, down) = (Seen::default(), Arc::new(AtomicBool::new(true)));
+    shop.write(0..10, 1).await;
+    let policy = shop.letter_policy().outage_patience(Duration::from_secs(60));
+    let running = shop.host_in_outage(shop.processor("worker-1").dead_letter(policy), &seen, &down).await;
+    pass(Duration::from_secs(50)).await;
+    assert_eq!(shop.buried().await, 0);
+    shop::until_async("the end of patience", || async { shop.buried().await == 10 }).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_is_asked_for_again_and_again_becomes_a_dead_letter() {
+    let shop = Shop::new(1).await;
+    let seen = Seen::default();
+    shop.write(0..10, 1).await;
+    let kept = seen.clone();
+    let undecided = move |changes: Changes<Order>, _: Context| {
+        let seen = kept.clone();
+        async move {
+            let outcome = |order: &Order| match order.id.as_str() {
+                "o5" => Outcome::Retry { after: Duration::from_secs(1) },
+                _ => {
+                    seen.lock().push(order.clone());
+                    Outcome::Done
+                }
+            };
+            Ok(changes.iter().map(outcome).collect::<Vec<_>>())
+        }
+    };
+    let processor = shop.processor("worker-1").dead_letter(shop.letter_policy());
+    let running = processor.build(undecided).expect("build").start().await.expect("start");
+    shop::until_async("its burial", || async { shop.buried().await == 1 }).await;
+    running.stop().await.expect("stop");
+    assert_eq!(seen.len(), 9);
+    let letters = DeadLetters::new(&shop.rejected).list().await.expect("list");
+    assert_eq!((letters[0].item_id.as_str(), letters[0].attempts), ("o5", 3));
+    assert_eq!(letters[0].errors, ["the delegate asked for it again, 3 times"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_items_are_asked_for_again_it_is_an_outage() {
+    let shop = Shop::new(1).await;
+    let (seen, heard, down) = (Seen::default(), Heard::default(), Arc::new(AtomicBool::new(true)));
+    shop.write(0..10, 1).await;
+    let (kept, state) = (seen.clone(), Arc::clone(&down));
+    let undecided = move |changes: Changes<Order>, ctx: Context| {
+        let (seen, down) = (kept.clone(), state.load(Ordering::SeqCst));
+        async move {
+            if down {
+                return Ok(vec![Outcome::Retry { after: Duration::from_secs(1) }; changes.len()]);
+            }
+            seen.add(&changes, &ctx);
+            Ok(vec![Outcome::Done; changes.len()])
+        }
+    };
+    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(heard.listen());
+    let running = builder.build(undecided).expect("build").start().await.expect("start");
+    until("an outage is told", || heard.any(|n| matches!(n, Notification::Outage { .. }))).await;
+    pass(Duration::from_secs(600)).await;
+    assert_eq!(shop.buried().await, 0);
+    down.store(false, Ordering::SeqCst);
+    until("delivery", || seen.len() == 10).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delegate_that_takes_long_is_told_of_and_explains_its_lease() {
+    let shop = Shop::new(1).await;
+    let heard = Heard::default();
+    shop.write(0..3, 1).await;
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let opened = Arc::clone(&gate);
+    let slow = move |_: Changes<Order>, _: Context| {
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.notified().await;
+            Ok(())
+        }
+    };
+    let builder = shop.processor("worker-1").slow_after(Duration::from_secs(10)).on_notification(heard.listen());
+    let running = builder.build(slow).expect("build").start().await.expect("start");
+    let told = |after: u64| {
+        let after = Duration::from_secs(after);
+        move |n: &Notification| matches!(n, Notification::Slow { running, .. } if *running == after)
+    };
+    until("it is told twice", || heard.any(told(10)) && heard.any(told(20))).await;
+    let says = || async { shop.lease_documents().await["0"]["properties"]["cf.state"].as_str().map(str::to_owned) };
+    let said = "delegate running for more than 20s";
+    shop::until_async("the lease says so", || async { says().await.as_deref() == Some(said) }).await;
+    opened.notify_one();
+    shop::until_async("the lease says no more", || async { says().await.is_none() }).await;
+    running.stop().await.expect("stop");
+}
