@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     future::Future,
+    io::Cursor,
     net::IpAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
@@ -21,7 +22,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
     net::TcpStream,
     sync::watch,
 };
@@ -86,6 +87,20 @@ pub(crate) async fn version(stream: &TcpStream, limits: &Limits) -> Option<Versi
         }
     };
     within(limits.header_timeout, decide).await.flatten()
+}
+
+/// A connection whose preface of HTTP/2 has come; none if it does not come in time. Hyper itself would wait for ever.
+pub(crate) async fn after_preface<S>(
+    mut stream: S,
+    limits: &Limits,
+) -> Option<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut preface = [0; PREFACE.len()];
+    within(limits.header_timeout, stream.read_exact(&mut preface)).await?.ok()?;
+    let (rest, writer) = tokio::io::split(stream);
+    Some(tokio::io::join(Cursor::new(preface).chain(rest), writer))
 }
 
 /// Serves a connection until it ends, or until `stop` and its last request has been answered.
