@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Response, StatusCode,
+    Response, StatusCode, Version as HttpVersion,
     body::Incoming,
     header::{self, HeaderValue},
     server::conn::{http1, http2},
@@ -182,13 +182,16 @@ async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Pee
     let activity = activity.unwrap_or_else(activity::new);
     let shown = activity.to_str().unwrap_or("").to_owned();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let answered = NoPanic(pin!(answer(serving, request, peer.secure))).await;
+    let one = request.version() < HttpVersion::HTTP_2;
+    let mut body_is_read = false;
+    let answered = NoPanic(pin!(answer(serving, request, peer.secure, &mut body_is_read))).await;
     let mut close = false;
     let mut reply = match answered {
         Some(Ok(reply)) => reply,
         Some(Err(problem)) => {
             // The rest of a body that was not read would have to be read before the next request.
-            close = matches!(problem.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+            let gave_up = matches!(problem.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+            close = one && gave_up && !body_is_read;
             if problem.status == StatusCode::UNAUTHORIZED {
                 pause(serving.failures.note(peer.address, serving.service.clock.wall())).await;
             }
@@ -210,7 +213,12 @@ async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Pee
     response
 }
 
-async fn answer(serving: &Serving, request: hyper::Request<Incoming>, secure: bool) -> Answer<Reply> {
+async fn answer(
+    serving: &Serving,
+    request: hyper::Request<Incoming>,
+    secure: bool,
+    body_is_read: &mut bool,
+) -> Answer<Reply> {
     let (parts, body) = request.into_parts();
     let raw_path = parts.uri.path();
     let path = Path::parse(raw_path).map_err(|bad| match bad {
@@ -219,6 +227,7 @@ async fn answer(serving: &Serving, request: hyper::Request<Incoming>, secure: bo
     })?;
     let limits = &serving.limits;
     let body = body::read(body, limits.max_body_bytes, limits.body_timeout).await?;
+    *body_is_read = true;
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(hyper::http::uri::Authority::as_str)).unwrap_or("localhost");
     let endpoint = format!("{}://{host}", if secure { "https" } else { "http" });
