@@ -252,9 +252,9 @@ pub(crate) fn set_throughput(spec: &mut ContainerSpec, throughput: Option<Throug
 pub(crate) fn with_throughput(spec: &ContainerSpec, body: &[u8]) -> Answer<ContainerSpec> {
     let offer: Value = serde_json::from_slice(body)
         .map_err(|error| Problem::bad_request(format!("the body of an offer is a JSON object: {error}")))?;
-    let fixed = offer.pointer("/content/offerThroughput").and_then(Value::as_u64).map(Throughput::Fixed);
-    let most = offer.pointer("/content/offerAutopilotSettings/maxThroughput").and_then(Value::as_u64);
-    let throughput = most
+    let number = |path: &str| offer.pointer(path).and_then(Value::as_u64).filter(|units| *units > 0);
+    let fixed = number("/content/offerThroughput").map(Throughput::Fixed);
+    let throughput = number("/content/offerAutopilotSettings/maxThroughput")
         .map(Throughput::UpTo)
         .or(fixed)
         .ok_or_else(|| Problem::bad_request("an offer needs content.offerThroughput, a positive number"))?;

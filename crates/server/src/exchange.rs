@@ -84,6 +84,7 @@ impl Reply {
 
     pub(crate) fn problem(problem: &Problem, activity: &str) -> Self {
         let mut reply = Self::new(problem.status, problem.body(activity));
+        reply.headers.extend(problem.headers.clone());
         if let Some(substatus) = problem.substatus {
             reply.set(&names::SUBSTATUS, HeaderValue::from(substatus));
         }

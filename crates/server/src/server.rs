@@ -26,7 +26,8 @@ pub struct Limits {
     pub max_body_bytes: usize,
     /// The most headers of a request. Default: 100.
     pub max_headers: usize,
-    /// The most bytes of all headers together. Default: 64 KiB, since session tokens grow with ranges.
+    /// The most bytes of all headers together, no less than 8 KiB. Default: 64 KiB, since session tokens grow with
+    /// ranges.
     pub max_header_bytes: usize,
     /// The most connections in all. Default: 4,096.
     pub max_connections: usize,
@@ -59,6 +60,26 @@ impl Default for Limits {
             keep_alive: Duration::from_secs(30),
             grace: Duration::from_secs(10),
         }
+    }
+}
+
+impl Limits {
+    /// Fewer bytes of headers than any server reads at once.
+    const LEAST_HEADER_BYTES: usize = 8 * 1024;
+
+    /// Refuses what cannot be kept, before a client finds out.
+    fn check(&self) -> Result<()> {
+        let most = tokio::sync::Semaphore::MAX_PERMITS;
+        let problem = if self.max_header_bytes < Self::LEAST_HEADER_BYTES {
+            format!("max_header_bytes is {}: allow at least {}", self.max_header_bytes, Self::LEAST_HEADER_BYTES)
+        } else if self.max_connections == 0 || self.max_connections > most {
+            format!("max_connections is {}: allow 1 to {most}", self.max_connections)
+        } else if self.max_connections_per_address == 0 {
+            "max_connections_per_address is 0: allow at least one".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::InvalidArgument, problem))
     }
 }
 
@@ -183,6 +204,7 @@ impl Builder {
         if self.ranges == 0 || self.ranges > 1000 {
             return refuse(format!("a container begins with 1 to 1000 ranges, not {}", self.ranges));
         }
+        self.limits.check()?;
         let bad_tls = |message: String| Error::new(ErrorKind::InvalidArgument, message);
         let certificate = self.tls.map(Reload::new).transpose().map_err(bad_tls)?.map(Arc::new);
         let service = Service {

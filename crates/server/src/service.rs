@@ -105,7 +105,8 @@ impl Service {
                 let open = self.containers.get(database, container).await?;
                 self.inside_open(request, &open).await
             }
-            other => other,
+            Err(problem) => Err(items::placed(problem, request, &open).await),
+            Ok(reply) => Ok(reply),
         }
     }
 
@@ -305,13 +306,16 @@ fn is_query(request: &Request) -> bool {
     request.flag(&names::IS_QUERY) || is_query_body
 }
 
-/// Whether a request changes nothing.
+/// Whether a request changes nothing. What a `POST` is has to be decided here as where it is carried out: a batch that
+/// also calls itself a query is a batch.
 fn is_read(request: &Request) -> bool {
-    let queries =
-        matches!(request.path.target, Target::Items(..) | Target::Databases | Target::Containers(_) | Target::Offers);
-    match request.method {
-        Method::GET | Method::HEAD => true,
-        Method::POST => queries && (is_query(request) || request.flag(&names::IS_QUERY_PLAN)),
+    match (&request.method, &request.path.target) {
+        (&Method::GET | &Method::HEAD, _) => true,
+        (&Method::POST, Target::Items(..)) => {
+            !request.flag(&names::IS_BATCH) && (request.flag(&names::IS_QUERY_PLAN) || is_query(request))
+        }
+        (&Method::POST, Target::Databases | Target::Containers(_)) => is_query(request),
+        (&Method::POST, Target::Offers) => true,
         _ => false,
     }
 }

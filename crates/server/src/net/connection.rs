@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     future::Future,
+    io::Cursor,
     net::IpAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
@@ -13,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Response, StatusCode,
+    Response, StatusCode, Version as HttpVersion,
     body::Incoming,
     header::{self, HeaderValue},
     server::conn::{http1, http2},
@@ -21,7 +22,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
     net::TcpStream,
     sync::watch,
 };
@@ -88,6 +89,20 @@ pub(crate) async fn version(stream: &TcpStream, limits: &Limits) -> Option<Versi
         }
     };
     within(limits.header_timeout, decide).await.flatten()
+}
+
+/// A connection whose preface of HTTP/2 has come; none if it does not come in time. Hyper itself would wait for ever.
+pub(crate) async fn after_preface<S>(
+    mut stream: S,
+    limits: &Limits,
+) -> Option<impl AsyncRead + AsyncWrite + Unpin + Send + 'static>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut preface = [0; PREFACE.len()];
+    within(limits.header_timeout, stream.read_exact(&mut preface)).await?.ok()?;
+    let (rest, writer) = tokio::io::split(stream);
+    Some(tokio::io::join(Cursor::new(preface).chain(rest), writer))
 }
 
 /// Serves a connection until it ends, or until `stop` and its last request has been answered.
@@ -168,13 +183,16 @@ async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Pee
     let activity = request.headers().get(&names::ACTIVITY_ID).filter(|given| given.len() <= 64).cloned();
     let activity = activity.unwrap_or_else(|| serving.activities.next());
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let answered = NoPanic(pin!(answer(serving, request, peer.secure))).await;
+    let one = request.version() < HttpVersion::HTTP_2;
+    let mut body_is_read = false;
+    let answered = NoPanic(pin!(answer(serving, request, peer.secure, &mut body_is_read))).await;
     let mut close = false;
     let mut reply = match answered {
         Some(Ok(reply)) => reply,
         Some(Err(problem)) => {
             // The rest of a body that was not read would have to be read before the next request.
-            close = matches!(problem.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+            let gave_up = matches!(problem.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+            close = one && gave_up && !body_is_read;
             if problem.status == StatusCode::UNAUTHORIZED {
                 pause(serving.failures.note(peer.address, serving.service.clock.wall())).await;
             }
@@ -203,7 +221,12 @@ fn shown(activity: &HeaderValue) -> &str {
     activity.to_str().unwrap_or("")
 }
 
-async fn answer(serving: &Serving, request: hyper::Request<Incoming>, secure: bool) -> Answer<Reply> {
+async fn answer(
+    serving: &Serving,
+    request: hyper::Request<Incoming>,
+    secure: bool,
+    body_is_read: &mut bool,
+) -> Answer<Reply> {
     let (parts, body) = request.into_parts();
     let raw_path = parts.uri.path();
     let path = Path::parse(raw_path).map_err(|bad| match bad {
@@ -212,6 +235,7 @@ async fn answer(serving: &Serving, request: hyper::Request<Incoming>, secure: bo
     })?;
     let limits = &serving.limits;
     let body = body::read(body, limits.max_body_bytes, limits.body_timeout).await?;
+    *body_is_read = true;
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(hyper::http::uri::Authority::as_str)).unwrap_or("localhost");
     let endpoint = format!("{}://{host}", if secure { "https" } else { "http" });

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    future::Future,
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -117,7 +118,7 @@ async fn converse(
     address: IpAddr,
     serving: Arc<Serving>,
     tls: Option<TlsAcceptor>,
-    stopped: watch::Receiver<bool>,
+    mut stopped: watch::Receiver<bool>,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps its delays");
@@ -125,20 +126,36 @@ async fn converse(
     let limits = serving.limits.clone();
     match tls {
         None => {
-            let Some(version) = connection::version(&stream, &limits).await else { return };
+            let version = connection::version(&stream, &limits);
+            let Some(Some(version)) = unless_stopped(&mut stopped, version).await else { return };
             connection::serve(stream, version, Peer { address, secure: false }, serving, stopped).await;
         }
-        Some(tls) => match within(limits.header_timeout, tls.accept(stream)).await {
-            Some(Ok(stream)) => {
-                let version = match stream.get_ref().1.alpn_protocol() {
-                    Some(b"h2") => Version::Two,
-                    _ => Version::One,
-                };
-                connection::serve(stream, version, Peer { address, secure: true }, serving, stopped).await;
+        Some(tls) => {
+            let peer = Peer { address, secure: true };
+            let shaken = within(limits.header_timeout, tls.accept(stream));
+            match unless_stopped(&mut stopped, shaken).await {
+                Some(Some(Ok(stream))) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
+                    let stream = connection::after_preface(stream, &limits);
+                    let Some(Some(stream)) = unless_stopped(&mut stopped, stream).await else { return };
+                    connection::serve(stream, Version::Two, peer, serving, stopped).await;
+                }
+                Some(Some(Ok(stream))) => {
+                    connection::serve(stream, Version::One, peer, serving, stopped).await;
+                }
+                Some(Some(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
+                Some(None) => tracing::debug!("a TLS handshake took too long"),
+                None => {}
             }
-            Some(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            None => tracing::debug!("a TLS handshake took too long"),
-        },
+        }
+    }
+}
+
+/// The outcome of `future`; none if the server stops first, which owes nothing to clients that have not asked yet.
+async fn unless_stopped<T>(stopped: &mut watch::Receiver<bool>, future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        _ = stopped.wait_for(|stop| *stop) => None,
+        outcome = future => Some(outcome),
     }
 }
 

@@ -1,0 +1,10 @@
+//! Requests that make no sense: the right refusal, nothing changed, and the connection goes on.
+
+mod catalog;
+mod continuations;
+mod items;
+mod many_items;
+mod methods;
+mod refusals;
+#[path = "../support/mod.rs"]
+mod support;
