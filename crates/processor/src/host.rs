@@ -326,21 +326,14 @@ impl Host {
         let token = lease.document().token.clone();
         self.epochs.insert(token.clone(), lease.document().epoch());
         let shared = Arc::clone(&self.shared);
-        let (errors, mut error_inbox) = mpsc::unbounded_channel::<Error>();
         let document = lease.document().clone();
-        let (keeper, handle) = Keeper::new(lease, Arc::clone(&shared.runtime), shared.options.timing, errors);
-        let (name, processor) = (token.clone(), Arc::clone(&shared.name));
-        let keeping = async move {
-            keeper.run().await;
+        let (name, processor, notifier) = (token.clone(), Arc::clone(&shared.name), shared.notifier.clone());
+        let complain = move |error| {
+            notifier.notify(Notification::Error(Some(name.clone()), Failure::Lease(Arc::new(error))));
         };
-        let notifier = shared.notifier.clone();
-        let listening = async move {
-            while let Some(error) = error_inbox.recv().await {
-                notifier.notify(Notification::Error(Some(name.clone()), Failure::Lease(Arc::new(error))));
-            }
-        };
-        drop(shared.runtime.spawn(&format!("keeper[{processor}/{token}]"), Box::pin(keeping)));
-        drop(shared.runtime.spawn(&format!("keeper errors[{processor}/{token}]"), Box::pin(listening)));
+        let (keeper, handle) =
+            Keeper::new(lease, Arc::clone(&shared.runtime), shared.options.timing, Box::new(complain));
+        drop(shared.runtime.spawn(&format!("keeper[{processor}/{token}]"), Box::pin(keeper.run())));
         let (reconsider, reconsidering) = watch::channel(false);
         let (mut orders, reports, keeper) = (self.orders.clone(), self.reports.clone(), handle.clone());
         orders.reconsider = reconsidering;

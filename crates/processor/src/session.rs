@@ -58,18 +58,20 @@ pub(crate) async fn work(
                 shared.notifier.notify(Notification::LeaseReleased(token.clone(), release));
                 break;
             }
-            Exit::RangeGone => match succession::succeed(&shared, &token, &range, &worker.keeper, &reports).await {
-                Succeeded::Replaced => break,
-                Succeeded::Lost(loss) => {
-                    shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Lost(loss)));
-                    break;
+            Exit::RangeGone => {
+                match Box::pin(succession::succeed(&shared, &token, &range, &worker.keeper, &reports)).await {
+                    Succeeded::Replaced => break,
+                    Succeeded::Lost(loss) => {
+                        shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Lost(loss)));
+                        break;
+                    }
+                    Succeeded::Keep => {
+                        let Ok(document) = worker.keeper.document().await else { continue };
+                        worker.rewind(document.continuation.as_deref());
+                        shared.runtime.sleep(shared.options.store_retry.first).await;
+                    }
                 }
-                Succeeded::Keep => {
-                    let Ok(document) = worker.keeper.document().await else { continue };
-                    worker.rewind(document.continuation.as_deref());
-                    shared.runtime.sleep(shared.options.store_retry.first).await;
-                }
-            },
+            }
         }
     }
     drop(reports.send(Report::Ended(token)));

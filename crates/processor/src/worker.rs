@@ -98,7 +98,8 @@ impl Worker {
                     }
                     return exit;
                 }
-                Step::Deliver(page) => ahead = self.deliver(page).await,
+                // Apart, so that a lease without changes holds no room for what a delivery needs.
+                Step::Deliver(page) => ahead = Box::pin(self.deliver(page)).await,
             }
         }
     }
@@ -245,7 +246,7 @@ impl Worker {
         self.batch += 1;
         let progress = Progress { batch: self.batch, continuation: page.continuation.token().to_owned() };
         if self.is_careful() {
-            return match self.deliver_carefully(&page, progress).await {
+            return match Box::pin(self.deliver_carefully(&page, progress)).await {
                 Delivered::All => None,
                 Delivered::GivenUp => self.go_back(before),
             };

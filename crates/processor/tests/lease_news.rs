@@ -64,7 +64,8 @@ async fn own_checkpoints_and_renewals_of_others_are_no_news() {
 async fn requests_releases_grants_pauses_and_new_leases_are_news() {
     let shop = Shop::new(2).await;
     let (store, mut news) = listening(&shop).await;
-    let changes: [(&str, fn(&mut LeaseDocument)); 4] = [
+    type Change = fn(&mut LeaseDocument);
+    let changes: [(&str, Change); 4] = [
         ("0", |lease| lease.set_hand_over(Some("other"))),
         ("0", |lease| lease.set_paused(true)),
         ("1", |lease| lease.owner = None),

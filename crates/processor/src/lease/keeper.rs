@@ -156,6 +156,9 @@ impl KeeperHandle {
     }
 }
 
+/// Where errors of writes go that are tried again.
+pub type Complaints = Box<dyn Fn(Error) + Send + Sync>;
+
 /// The keeper itself.
 pub struct Keeper {
     lease: OwnedLease,
@@ -165,7 +168,7 @@ pub struct Keeper {
     guard: Guard,
     /// Orders that came while checkpoints were being merged.
     backlog: VecDeque<Order>,
-    report: mpsc::UnboundedSender<Error>,
+    report: Complaints,
     state: Option<String>,
     noted: Option<Progress>,
 }
@@ -176,7 +179,7 @@ impl Keeper {
         lease: OwnedLease,
         runtime: Arc<dyn Runtime>,
         timing: LeaseTiming,
-        report: mpsc::UnboundedSender<Error>,
+        report: Complaints,
     ) -> (Self, KeeperHandle) {
         let (sender, orders) = mpsc::channel(WAITING);
         let deadline = lease.confirmed() + timing.fence();
@@ -190,48 +193,56 @@ impl Keeper {
     /// Runs until the lease ends or is lost.
     pub async fn run(mut self) {
         loop {
-            let Some(order) = self.next_order().await else { return };
-            let kept = match order {
-                Wake::Renew => self.write(|_| {}).await,
-                Wake::Order(Order::Checkpoint(progress, reply)) => self.checkpoint(progress, reply).await,
-                Wake::Order(Order::Attempts(count)) => {
-                    self.write(|document| {
-                        let continuation = document.continuation.clone();
-                        document.set_attempts(&Attempts { continuation, count });
-                    })
-                    .await
-                }
-                Wake::Order(Order::Suspect(item, reply)) => {
-                    let written = self.write(|document| document.set_suspect(item.as_deref())).await;
-                    drop(reply.send(written.clone()));
-                    written
-                }
-                Wake::Order(Order::State(line)) => {
-                    self.state = line;
-                    Ok(())
-                }
-                Wake::Order(Order::Note(progress)) => {
-                    self.noted = Some(progress);
-                    Ok(())
-                }
-                Wake::Order(Order::Refresh) => self.write(|_| {}).await,
-                Wake::Order(Order::Document(reply)) => {
-                    // A write proves that the lease is ours at this moment.
-                    let written = self.write(|_| {}).await;
-                    if written.is_ok() {
-                        drop(reply.send(self.lease.document().clone()));
-                    }
-                    written
-                }
-                Wake::Order(Order::End(ending, reply)) => {
-                    drop(reply.send(self.end(ending).await));
-                    return;
-                }
-            };
-            if let Err(loss) = kept {
-                return self.mourn(loss).await;
+            let Some(wake) = self.next_order().await else { return };
+            // Apart, so that a lease that waits holds no room for what a write needs.
+            match Box::pin(self.serve(wake)).await {
+                Some(Ok(())) => {}
+                Some(Err(loss)) => return self.mourn(loss).await,
+                None => return,
             }
         }
+    }
+
+    /// Does what is to be done; none if that was the end.
+    async fn serve(&mut self, wake: Wake) -> Option<Result<(), Loss>> {
+        let kept = match wake {
+            Wake::Renew => self.write(|_| {}).await,
+            Wake::Order(Order::Checkpoint(progress, reply)) => self.checkpoint(progress, reply).await,
+            Wake::Order(Order::Attempts(count)) => {
+                self.write(|document| {
+                    let continuation = document.continuation.clone();
+                    document.set_attempts(&Attempts { continuation, count });
+                })
+                .await
+            }
+            Wake::Order(Order::Suspect(item, reply)) => {
+                let written = self.write(|document| document.set_suspect(item.as_deref())).await;
+                drop(reply.send(written.clone()));
+                written
+            }
+            Wake::Order(Order::State(line)) => {
+                self.state = line;
+                Ok(())
+            }
+            Wake::Order(Order::Note(progress)) => {
+                self.noted = Some(progress);
+                Ok(())
+            }
+            Wake::Order(Order::Refresh) => self.write(|_| {}).await,
+            Wake::Order(Order::Document(reply)) => {
+                // A write proves that the lease is ours at this moment.
+                let written = self.write(|_| {}).await;
+                if written.is_ok() {
+                    drop(reply.send(self.lease.document().clone()));
+                }
+                written
+            }
+            Wake::Order(Order::End(ending, reply)) => {
+                drop(reply.send(self.end(ending).await));
+                return None;
+            }
+        };
+        Some(kept)
     }
 
     /// The next thing to do; none if the worker is gone.
@@ -325,7 +336,7 @@ impl Keeper {
                     return Ok(());
                 }
                 Some(Err(WriteError::Lost(loss))) => return Err(loss),
-                Some(Err(WriteError::Store(error))) => drop(self.report.send(error)),
+                Some(Err(WriteError::Store(error))) => (self.report)(error),
                 None => return Err(Loss::Expired),
             }
             self.runtime.sleep(crate::backoff::jittered(pause, self.runtime.random())).await;
