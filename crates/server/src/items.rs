@@ -36,6 +36,19 @@ pub(crate) fn set_place(reply: &mut Reply, open: &Open, range: &RangeId, lsn: u6
     reply.set_text(&names::ALT_CONTENT_PATH, &open.name_link);
 }
 
+/// A refusal with where its item is or would be: the session that did not find an item is a session too, and clients
+/// drop what they know about ranges when an answer names none.
+pub(crate) async fn placed(mut problem: Problem, request: &Request, open: &Open) -> Problem {
+    let key = scope::partition_key(request).ok().flatten();
+    let Some(epk) = key.and_then(|key| open.identity().partition_key.epk(&key).ok()) else { return problem };
+    if let Ok(range) = open.range_of(&epk).await {
+        let mut reply = Reply::new(problem.status, "");
+        set_place(&mut reply, open, &range, open.reached());
+        problem.headers = Some(Box::new(reply.headers));
+    }
+    problem
+}
+
 /// The body of a write as JSON text.
 pub(crate) fn text_body(request: &Request) -> Answer<Bytes> {
     match request.body.first() {
@@ -77,15 +90,7 @@ pub(crate) async fn delete(request: &Request, open: &Open, segment: &str) -> Ans
 pub(crate) async fn read(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
     let key = key_of(request, open, segment).await?;
     let range = open.range_of(&open.identity().partition_key.epk(&key.partition_key)?).await?;
-    let item = match open.container.backend().read_item(&key).await {
-        Ok(item) => item,
-        Err(error) => {
-            // The session that did not find the item is a session too.
-            let mut reply = Reply::problem(&Problem::from(error), "");
-            set_place(&mut reply, open, &range, open.reached());
-            return Ok(reply);
-        }
-    };
+    let item = open.container.backend().read_item(&key).await?;
     open.saw(item.lsn.get());
     let unchanged =
         request.text(&header::IF_NONE_MATCH)?.is_some_and(|known| known == "*" || known == item.etag.as_str());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use changefeed_core::{Error, ErrorKind};
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode};
 use serde_json::json;
 
 /// Substatus codes that clients branch on.
@@ -29,6 +29,8 @@ pub(crate) struct Problem {
     pub(crate) substatus: Option<u32>,
     pub(crate) message: String,
     pub(crate) retry_after: Option<Duration>,
+    /// Headers beyond those that every refusal has: where the item would be.
+    pub(crate) headers: Option<Box<HeaderMap>>,
 }
 
 /// Shorthand for answers.
@@ -36,7 +38,7 @@ pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, substatus: None, message: message.into(), retry_after: None }
+        Self { status, substatus: None, message: message.into(), retry_after: None, headers: None }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -92,7 +94,7 @@ impl Problem {
             cause = error.source();
         }
         let retry_after = (error.kind() == Kind::Throttled).then_some(Duration::from_millis(100));
-        Self { status, substatus: sub, message, retry_after }
+        Self { status, substatus: sub, message, retry_after, headers: None }
     }
 
     /// The error of a store about a database or container itself.

@@ -104,7 +104,8 @@ impl Service {
                 let open = self.containers.get(database, container).await?;
                 self.inside_open(request, &open).await
             }
-            other => other,
+            Err(problem) => Err(items::placed(problem, request, &open).await),
+            Ok(reply) => Ok(reply),
         }
     }
 
