@@ -20,6 +20,21 @@ const MAX_PAGE: usize = 1000;
 /// Longest continuation that is looked at.
 const MAX_CONTINUATION_BYTES: usize = 8 * 1024;
 
+/// A continuation that says what it continues, so that it is of no use elsewhere.
+pub(crate) fn bind(owner: &str, continuation: &str) -> String {
+    format!("{owner}:{continuation}")
+}
+
+/// Reads such a continuation.
+///
+/// # Errors
+/// If it continues something else.
+pub(crate) fn unbind<'a>(owner: &str, text: &'a str) -> Answer<&'a str> {
+    text.strip_prefix(owner).and_then(|rest| rest.strip_prefix(':')).ok_or_else(|| {
+        Problem::bad_request("x-ms-continuation does not continue this: pass what the page before returned")
+    })
+}
+
 /// Where a listing goes on, as a header can carry it.
 pub(crate) fn encode(cursor: &str) -> String {
     URL_SAFE_NO_PAD.encode(cursor)
@@ -44,7 +59,7 @@ pub(crate) async fn read(request: &Request, open: &Open) -> Answer<Reply> {
         .backend()
         .list_items(ListItems {
             range: scope::live(&scope, open).await?,
-            after: request.text(&names::CONTINUATION)?.map(decode).transpose()?,
+            after: after(request, &open.rid)?,
             max_items: request.max_items()?.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE),
             ..ListItems::default()
         })
@@ -56,9 +71,15 @@ pub(crate) async fn read(request: &Request, open: &Open) -> Answer<Reply> {
     }
     let mut reply = reply(open, &scope, list.count(), list.finish()).await?;
     if let Some(next) = &page.next {
-        reply.set_text(&names::CONTINUATION, &encode(next));
+        reply.set_text(&names::CONTINUATION, &bind(&open.rid, &encode(next)));
     }
     Ok(reply)
+}
+
+/// Where the listing of the container `rid` goes on.
+fn after(request: &Request, rid: &str) -> Answer<Option<String>> {
+    let Some(text) = request.text(&names::CONTINUATION)? else { return Ok(None) };
+    decode(unbind(rid, text)?).map(Some)
 }
 
 /// The answer with a page of documents.

@@ -39,7 +39,7 @@ pub(crate) async fn items(request: &Request, open: &Open, now: Timestamp) -> Ans
     let scope = scope::of_request(request, open)?;
     let range = scope::live(&scope, open).await?;
     let max_items = request.max_items()?.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE);
-    let continuation = request.text(&names::CONTINUATION)?;
+    let continuation = continuation(request, &open.rid)?;
     let mut run = query.start(continuation, max_items, millis(now)).map_err(|error| refused(&error))?;
     let paths: Vec<&str> = open.identity().partition_key.paths().collect();
     let hints = query.hints(&paths);
@@ -80,9 +80,14 @@ pub(crate) async fn items(request: &Request, open: &Open, now: Timestamp) -> Ans
     }
     let mut reply = lists::reply(open, &scope, list.count(), list.finish()).await?;
     if let Some(next) = &page.continuation {
-        reply.set_text(&names::CONTINUATION, next);
+        reply.set_text(&names::CONTINUATION, &lists::bind(&open.rid, next));
     }
     Ok(reply)
+}
+
+/// Where a query over what `owner` holds goes on.
+fn continuation<'a>(request: &'a Request, owner: &str) -> Answer<Option<&'a str>> {
+    request.text(&names::CONTINUATION)?.map(|text| lists::unbind(owner, text)).transpose()
 }
 
 /// The part of the range that the query can find something in; none if there is no such part.
@@ -121,7 +126,9 @@ pub(crate) fn plan(request: &Request, open: &Open) -> Answer<Reply> {
 /// A list of databases, containers or offers, or the answer to a query over it.
 pub(crate) fn resources(request: &Request, owner: &str, member: &str, all: &[Value], now: Timestamp) -> Answer<Reply> {
     let max_items = request.max_items()?.unwrap_or(MAX_PAGE).min(MAX_PAGE);
-    let continuation = request.text(&names::CONTINUATION)?;
+    // Databases and offers have no owner.
+    let bound_to = if owner.is_empty() { member } else { owner };
+    let continuation = continuation(request, bound_to)?;
     let query = if request.method == hyper::Method::POST {
         bound(request)?
     } else {
@@ -151,7 +158,7 @@ pub(crate) fn resources(request: &Request, owner: &str, member: &str, all: &[Val
     reply.set(&names::ITEM_COUNT, HeaderValue::from(list.count()));
     reply.body = list.finish();
     if let Some(next) = &page.continuation {
-        reply.set_text(&names::CONTINUATION, next);
+        reply.set_text(&names::CONTINUATION, &lists::bind(bound_to, next));
     }
     Ok(reply)
 }
