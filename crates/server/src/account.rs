@@ -238,6 +238,7 @@ pub(crate) fn with_throughput(spec: &ContainerSpec, body: &[u8]) -> Answer<Conta
     let automatic = offer.pointer("/content/offerAutopilotSettings/maxThroughput").and_then(Value::as_u64);
     let throughput = automatic
         .or(throughput)
+        .filter(|throughput| *throughput > 0)
         .ok_or_else(|| Problem::bad_request("an offer needs content.offerThroughput, a positive number"))?;
     let mut spec = spec.clone();
     spec.other.insert(THROUGHPUT.to_owned(), throughput.into());
