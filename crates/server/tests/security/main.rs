@@ -1,0 +1,15 @@
+//! The security checklist over real sockets: transport and limits, authentication, input.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod authentication;
+mod certificates;
+mod connections;
+mod keys;
+mod limits;
+mod panics;
+mod paths;
+mod slow_clients;
+mod smuggling;
+#[path = "../support/mod.rs"]
+mod support;
