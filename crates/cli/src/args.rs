@@ -179,7 +179,7 @@ pub(crate) struct MergeArgs {
     pub(crate) container: String,
 
     /// The two ranges, as `changefeed ranges` shows them
-    #[arg(long, value_name = "ID,ID", value_delimiter = ',')]
+    #[arg(long, value_name = "ID,ID", value_delimiter = ',', required = true)]
     pub(crate) ranges: Vec<String>,
 
     /// Prints JSON

@@ -84,7 +84,9 @@ impl Reply {
 
     pub(crate) fn problem(problem: &Problem, activity: &str) -> Self {
         let mut reply = Self::new(problem.status, problem.body(activity));
-        reply.headers.extend(problem.headers.clone());
+        if let Some(more) = &problem.headers {
+            reply.headers.extend(more.as_ref().clone());
+        }
         if let Some(substatus) = problem.substatus {
             reply.set(&names::SUBSTATUS, HeaderValue::from(substatus));
         }

@@ -47,7 +47,7 @@ pub(crate) async fn placed(mut problem: Problem, request: &Request, open: &Open)
     if let Ok(range) = open.range_of(&epk).await {
         let mut reply = Reply::new(problem.status, "");
         set_place(&mut reply, open, &range, open.reached());
-        problem.headers = reply.headers;
+        problem.headers = Some(Box::new(reply.headers));
     }
     problem
 }

@@ -30,7 +30,7 @@ pub(crate) struct Problem {
     pub(crate) message: String,
     pub(crate) retry_after: Option<Duration>,
     /// Headers beyond those that every refusal has: where the item would be.
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Option<Box<HeaderMap>>,
 }
 
 /// Shorthand for answers.
@@ -38,7 +38,7 @@ pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, substatus: None, message: message.into(), retry_after: None, headers: HeaderMap::new() }
+        Self { status, substatus: None, message: message.into(), retry_after: None, headers: None }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -94,7 +94,7 @@ impl Problem {
             cause = error.source();
         }
         let retry_after = (error.kind() == Kind::Throttled).then_some(Duration::from_millis(100));
-        Self { status, substatus: sub, message, retry_after, headers: HeaderMap::new() }
+        Self { status, substatus: sub, message, retry_after, headers: None }
     }
 
     /// The error of a store about a database or container itself.

@@ -1,11 +1,10 @@
 //! Several futures side by side in one task.
 
-use std::{future::Future, pin::Pin, task::Poll};
+use std::{future::Future, task::Poll};
 
 /// The outputs of all futures, in their order, when the last is ready.
 pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None::<F::Output>)).collect();
     std::future::poll_fn(|context| {
         let mut is_done = true;
         for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {

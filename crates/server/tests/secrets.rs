@@ -1,5 +1,7 @@
 //! Keys and items never appear in logs: a whole session at the most talkative level, then a search.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::{

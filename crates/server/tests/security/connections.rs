@@ -99,8 +99,11 @@ async fn refused_connections_do_not_use_up_places() {
 
 #[tokio::test]
 async fn stopping_lets_a_request_finish_and_closes_idle_connections() {
-    let world = World::new().await;
+    let limits = Limits { grace: time::LONG * 10, ..Limits::default() };
+    let world = World::with(|builder| builder.limits(limits)).await;
     let mut idle = served(&world, HERE).await;
+    let mut idle_two = world.client_by(&crate::support::Wire::Two).await;
+    idle_two.send(Ask::get("/")).await.expect(200);
     let mut busy = connect_from(&world, HERE).await;
     let body = crate::support::item("last", "a", 1).to_string();
     let ask = Ask::post(crate::support::world::DOCS, "").key("a");
@@ -115,8 +118,9 @@ async fn stopping_lets_a_request_finish_and_closes_idle_connections() {
         rest.clear();
         String::from_utf8(raw::until_closed(&mut busy).await).unwrap()
     };
-    let ((), answer) = time::soon("stopping", async { tokio::join!(stopping, finish) }).await;
+    let ((), answer) = time::soon("stopping", Box::pin(async { tokio::join!(stopping, finish) })).await;
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    assert!(idle_two.try_send(Ask::get("/")).await.is_err(), "idle connections of HTTP/2 are closed, too");
     let container = world.engine.catalog().container("db", "c").await.unwrap();
     assert_eq!(container.list("").await.unwrap().len(), 1);
 }

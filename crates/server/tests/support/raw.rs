@@ -16,7 +16,7 @@ pub(crate) async fn connect(address: SocketAddr) -> TcpStream {
 /// Everything that comes until the other end closes.
 pub(crate) async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut all = Vec::new();
-    let mut part = [0; 4096];
+    let mut part = vec![0; 4096];
     time::soon("closing", async {
         // A connection that is cut is closed, too.
         while let Ok(count @ 1..) = stream.read(&mut part).await {

@@ -1,0 +1,10 @@
+//! `changefeed serve` as users run it: a process with a folder, a socket and signals.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod admin;
+mod durability;
+mod http;
+mod options;
+mod process;
+mod signals;

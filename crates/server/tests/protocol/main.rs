@@ -1,0 +1,16 @@
+//! The protocol as official SDKs need it, each thing that breaks one of them as a test.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod account;
+mod all_versions;
+mod containers;
+mod feed;
+mod headers;
+mod items;
+mod ranges;
+mod restart;
+mod splits;
+#[path = "../support/mod.rs"]
+mod support;
+mod wires;
