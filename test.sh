@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything that must hold, in one command. Installs what is missing; needs rustup (https://rustup.rs) to be there.
+# Everything that must hold, in one command: about three quarters of an hour on two cores. Installs what is missing (by
+# apt, pip, npm, cargo and Maven); needs rustup (https://rustup.rs) to be there.
 # Usage: ./test.sh [--no-bench]
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -41,6 +42,13 @@ cargo run --release --locked --quiet -p changefeed-sim -- --mutants
 
 say "examples"
 scripts/run-examples
+
+say "unmodified SDKs against the server: Python, JavaScript, Rust, Java"
+cargo build --release --locked --quiet -p changefeed-cli
+CHANGEFEED_BIN="${CARGO_TARGET_DIR:-target}/release/changefeed" sdk-tests/run
+
+say "fuzzing, a minute for each target"
+scripts/fuzz 60
 
 if [ "${1:-}" != "--no-bench" ]; then
   say "benchmark runs (two rows, quick)"
