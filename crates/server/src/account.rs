@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use changefeed_core::{ContainerInfo, ContainerSpec, DatabaseInfo, PhysicalRange, RangeId, ResourceId, TimeToLive};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::{
     open::Open,
@@ -69,8 +70,14 @@ pub(crate) fn database(info: &DatabaseInfo) -> Value {
     })
 }
 
+/// The version of a container's settings. The time alone would not do: two changes can fall into one millisecond.
 pub(crate) fn container_etag(info: &ContainerInfo) -> String {
-    format!("\"{:x}-{:x}\"", info.rid.container_number().unwrap_or(0), info.timestamp.as_millis())
+    let ContainerSpec { time_to_live, all_versions_retention, other, .. } = &info.spec;
+    let settings = json!([format!("{time_to_live:?}"), all_versions_retention.map(|kept| kept.as_secs()), other]);
+    let digest = Sha256::digest(settings.to_string());
+    let digest = digest.iter().take(4).fold(0, |number: u32, byte| number << 8 | u32::from(*byte));
+    let number = info.rid.container_number().unwrap_or(0);
+    format!("\"{number:x}-{:x}-{digest:x}\"", info.timestamp.as_millis())
 }
 
 pub(crate) fn container(info: &ContainerInfo) -> Value {

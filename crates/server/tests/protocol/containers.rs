@@ -81,6 +81,21 @@ async fn settings_that_are_not_understood_are_kept_and_those_that_are_can_change
 }
 
 #[tokio::test]
+async fn every_change_of_a_container_has_another_etag_however_fast_they_come() {
+    let world = World::new().await;
+    let mut client = world.client().await;
+    let mut etags = std::collections::BTreeSet::new();
+    for seconds in 1..=50 {
+        let key = json!({ "paths": ["/pk"], "kind": "Hash", "version": 2 });
+        let body = json!({ "id": "c", "partitionKey": key, "defaultTtl": seconds });
+        let changed = client.send(Ask::put("/dbs/db/colls/c", body)).await.expect(200);
+        assert_eq!(changed.json()["_etag"], changed.etag());
+        etags.insert(changed.etag());
+    }
+    assert_eq!(etags.len(), 50);
+}
+
+#[tokio::test]
 async fn a_container_made_anew_has_another_resource_id() {
     let world = World::new().await;
     let mut client = world.client().await;
