@@ -70,7 +70,7 @@ fn pages() {
     };
     let page = PullPage { changes: vec![change], range: Some(FeedRange::full()), request_charge: 0.0 };
     let expected = concat!(
-        r#"{"changes":[{"id":"o1","lsn":9,"timestamp":5,"operation":"write","current":{"id": "o1"},"#,
+        r#"{"changes":[{"id":"o1","rid":null,"lsn":9,"timestamp":5,"operation":"write","current":{"id": "o1"},"#,
         r#""previous":null,"previous_lsn":null}],"range":"-FF","request_charge":0.0}"#
     );
     assert_eq!(json(&page), expected);

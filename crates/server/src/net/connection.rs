@@ -45,6 +45,9 @@ use crate::{
 /// What a client of HTTP/2 sends first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// The body of a refused request is read away up to this length.
+const SMALL_BODY_BYTES: usize = 64 * 1024;
+
 /// How often a connection that has not decided on its version yet is looked at.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
@@ -191,7 +194,13 @@ async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Pee
         Some(Ok(reply)) => reply,
         Some(Err(problem)) => {
             // The rest of a body that was not read would have to be read before the next request.
-            let gave_up = matches!(problem.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+            let gave_up = matches!(
+                problem.status,
+                StatusCode::PAYLOAD_TOO_LARGE
+                    | StatusCode::REQUEST_TIMEOUT
+                    | StatusCode::UNAUTHORIZED
+                    | StatusCode::FORBIDDEN
+            );
             close = one && gave_up && !body_is_read;
             if problem.status == StatusCode::UNAUTHORIZED {
                 pause(serving.failures.note(peer.address, serving.service.clock.wall())).await;
@@ -233,14 +242,23 @@ async fn answer(
         crate::path::BadPath::Unknown => Problem::not_found(bad.message()),
         _ => Problem::bad_request(bad.message()),
     })?;
-    let limits = &serving.limits;
-    let body = body::read(body, limits.max_body_bytes, limits.body_timeout).await?;
-    *body_is_read = true;
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(hyper::http::uri::Authority::as_str)).unwrap_or("localhost");
     let endpoint = format!("{}://{host}", if secure { "https" } else { "http" });
-    let request = Request { method: parts.method, path, headers: parts.headers, body, endpoint };
-    serving.service.answer(&request, raw_path).await
+    let mut request = Request { method: parts.method, path, headers: parts.headers, body: Bytes::new(), endpoint };
+    let limits = &serving.limits;
+    // Nobody makes us hold a body without a key. What is small is read away, so that the connection can stay.
+    let access = match serving.service.authorize(&request) {
+        Ok(access) => access,
+        Err(problem) => {
+            *body_is_read =
+                body::read(body, SMALL_BODY_BYTES.min(limits.max_body_bytes), limits.body_timeout).await.is_ok();
+            return Err(problem);
+        }
+    };
+    request.body = body::read(body, limits.max_body_bytes, limits.body_timeout).await?;
+    *body_is_read = true;
+    serving.service.answer(&request, raw_path, access).await
 }
 
 /// A future whose panic is an outcome: none.

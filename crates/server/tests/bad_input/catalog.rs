@@ -61,7 +61,7 @@ async fn container_definitions_that_make_no_sense_are_400() {
         ("the same path twice", with_key(json!({ "paths": ["/a", "/a"], "kind": "MultiHash", "version": 2 }))),
         ("another kind", with_key(json!({ "paths": ["/pk"], "kind": "Range" }))),
         ("another version", with_key(json!({ "paths": ["/pk"], "kind": "Hash", "version": 3 }))),
-        ("a version that is a text", with_key(json!({ "paths": ["/pk"], "kind": "Hash", "version": "2" }))),
+        ("a version that is a word", with_key(json!({ "paths": ["/pk"], "kind": "Hash", "version": "two" }))),
         ("no time to live", with("defaultTtl", json!(0))),
         ("a negative time to live", with("defaultTtl", json!(-2))),
         ("a time to live that is a text", with("defaultTtl", json!("60"))),
