@@ -10,6 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
 /// Set in the fifth byte of a container; clear there would mean a user.
 const CONTAINER_BIT: u32 = 0x8000_0000;
+/// How long an id can be, in bytes and in letters.
+const MAX_BYTES: usize = 16;
+const MAX_CHARS: usize = 24;
 /// The high nibble of the last byte holds the type of a child, the 60 bits below its number.
 const TYPE_SHIFT: u32 = 60;
 const DOCUMENT: u64 = 0;
@@ -83,15 +86,19 @@ impl ResourceId {
 
     /// The bytes behind the text: 4, 8 or 16.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16);
-        bytes.extend(self.database.to_be_bytes());
-        if let Some(container) = self.container {
-            bytes.extend((container | CONTAINER_BIT).to_be_bytes());
-        }
-        if let Some(child) = self.child {
-            bytes.extend(child.to_le_bytes());
-        }
-        bytes
+        let (bytes, count) = self.packed();
+        bytes[..count].to_vec()
+    }
+
+    /// The bytes behind the text, and how many there are.
+    fn packed(&self) -> ([u8; MAX_BYTES], usize) {
+        let mut bytes = [0; MAX_BYTES];
+        bytes[..4].copy_from_slice(&self.database.to_be_bytes());
+        let Some(container) = self.container else { return (bytes, 4) };
+        bytes[4..8].copy_from_slice(&(container | CONTAINER_BIT).to_be_bytes());
+        let Some(child) = self.child else { return (bytes, 8) };
+        bytes[8..].copy_from_slice(&child.to_le_bytes());
+        (bytes, MAX_BYTES)
     }
 
     fn child(database: u32, container: u32, kind: u64, number: u64) -> Result<Self> {
@@ -129,7 +136,9 @@ impl ResourceId {
 
 impl fmt::Display for ResourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&encode(&self.to_bytes()))
+        let (bytes, count) = self.packed();
+        let (text, length) = encode(&bytes[..count]);
+        f.write_str(std::str::from_utf8(&text[..length]).unwrap_or_default())
     }
 }
 
@@ -164,25 +173,26 @@ impl<'de> Deserialize<'de> for ResourceId {
     }
 }
 
-/// Base64 with padding.
-fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
+/// Base64 with padding, and its length. Without allocating: feeds print one id for each item.
+fn encode(bytes: &[u8]) -> ([u8; MAX_CHARS], usize) {
+    let mut text = [b'='; MAX_CHARS];
+    let mut length = 0;
+    for (chunk, letters) in bytes.chunks(3).zip(text.chunks_mut(4)) {
         let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
         let word = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let letter = ALPHABET[(word >> (18 - 6 * digit)) as usize & 63];
-            text.push(if digit <= chunk.len() { char::from(letter) } else { '=' });
+        for (digit, letter) in letters.iter_mut().enumerate().take(chunk.len() + 1) {
+            *letter = ALPHABET[(word >> (18 - 6 * digit)) as usize & 63];
         }
+        length += letters.len();
     }
-    text
+    (text, length)
 }
 
 /// The reverse of [`encode`]; nothing for text that `encode` would not have written.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let (groups, rest) = text.as_chunks::<4>();
     // The longest id has 24 characters; more is not worth decoding.
-    if !rest.is_empty() || text.len() > 24 {
+    if !rest.is_empty() || text.len() > MAX_CHARS {
         return None;
     }
     let mut bytes = Vec::with_capacity(18);
@@ -199,7 +209,8 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
         bytes.extend(decoded.iter().take(usize::saturating_sub(count, 1)));
     }
     // Stray bits, padding in the middle and single letters all fail to come back as the same text.
-    (encode(&bytes).as_bytes() == text).then_some(bytes)
+    let (again, length) = encode(&bytes);
+    (again[..length] == *text).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -31,12 +31,34 @@ pub enum Access {
 
 /// The keys of an account. Several may be live at once, so that clients can change over one by one. Never shown.
 #[derive(Clone, Default)]
-pub struct Keys(Vec<(Access, Vec<u8>)>);
+pub struct Keys(Vec<Key>);
+
+/// A key, ready to sign.
+#[derive(Clone)]
+struct Key {
+    access: Access,
+    mac: Hmac<Sha256>,
+    is_emulators: bool,
+}
+
+impl Key {
+    fn new(access: Access, key: &[u8]) -> Option<Self> {
+        let is_emulators = STANDARD.decode(EMULATOR_KEY).is_ok_and(|known| known == key);
+        Some(Self { access, mac: Hmac::<Sha256>::new_from_slice(key).ok()?, is_emulators })
+    }
+
+    fn over(&self, text: &str) -> Hmac<Sha256> {
+        let mut mac = self.mac.clone();
+        mac.update(text.as_bytes());
+        mac
+    }
+}
 
 impl Keys {
     /// The public key of emulators. Only good on the loopback interface.
     pub fn emulator() -> Self {
-        Self(STANDARD.decode(EMULATOR_KEY).map(|key| vec![(Access::Full, key)]).unwrap_or_default())
+        let key = STANDARD.decode(EMULATOR_KEY).ok().and_then(|key| Key::new(Access::Full, &key));
+        Self(key.into_iter().collect())
     }
 
     /// Reads a key file: one key in base64 on each line, at most eight; `read-only` before one that must not write.
@@ -65,7 +87,7 @@ impl Keys {
                      -base64 64`"
                 ));
             }
-            keys.push((access, key));
+            keys.extend(Key::new(access, &key));
         }
         match keys.len() {
             0 => Err("the key file holds no key: make one with `openssl rand -base64 64`".to_owned()),
@@ -76,16 +98,16 @@ impl Keys {
 
     /// Whether the public key of emulators is among them.
     pub fn has_emulator_key(&self) -> bool {
-        STANDARD.decode(EMULATOR_KEY).is_ok_and(|known| self.0.iter().any(|(_, key)| *key == known))
+        self.0.iter().any(|key| key.is_emulators)
     }
 
     /// What a signature over any of `texts` allows. All keys and texts are tried, whichever fits.
     fn access(&self, signature: &[u8], texts: &[String]) -> Option<Access> {
         let mut found = None;
-        for (access, key) in &self.0 {
+        for key in &self.0 {
             for text in texts {
-                if mac(key, text).is_some_and(|mac| mac.verify_slice(signature).is_ok()) {
-                    found = Some(*access);
+                if key.over(text).verify_slice(signature).is_ok() {
+                    found = Some(key.access);
                 }
             }
         }
@@ -94,8 +116,8 @@ impl Keys {
 
     /// The header with which a request of this verb, kind, link and date is signed by the first key.
     pub fn sign(&self, verb: &str, kind: &str, link: &str, date: &str) -> Option<String> {
-        let (_, key) = self.0.first()?;
-        let signature = STANDARD.encode(mac(key, &text_to_sign(verb, kind, link, date, ""))?.finalize().into_bytes());
+        let mac = self.0.first()?.over(&text_to_sign(verb, kind, link, date, ""));
+        let signature = STANDARD.encode(mac.finalize().into_bytes());
         let plain = format!("type=master&ver=1.0&sig={signature}");
         Some(percent_encoding::utf8_percent_encode(&plain, percent_encoding::NON_ALPHANUMERIC).to_string())
     }
@@ -105,12 +127,6 @@ impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({})", self.0.len())
     }
-}
-
-fn mac(key: &[u8], text: &str) -> Option<Hmac<Sha256>> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
-    mac.update(text.as_bytes());
-    Some(mac)
 }
 
 fn text_to_sign(verb: &str, kind: &str, link: &str, ms_date: &str, date: &str) -> String {

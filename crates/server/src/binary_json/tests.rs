@@ -1,3 +1,5 @@
+//! Every marker of the format, there and back, and everything that is refused.
+
 use std::fmt::Write as _;
 
 use super::*;

@@ -45,6 +45,9 @@ use crate::{
 /// What a client of HTTP/2 sends first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// The most headers of a request that hyper takes unless told otherwise.
+const HYPER_MAX_HEADERS: usize = 100;
+
 /// The body of a refused request is read away up to this length.
 const SMALL_BODY_BYTES: usize = 64 * 1024;
 
@@ -130,8 +133,11 @@ pub(crate) async fn serve<I>(
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(limits.header_timeout)
-                .max_headers(limits.max_headers)
                 .max_buf_size(limits.max_header_bytes);
+            // Other limits than hyper's own cost an allocation for each request.
+            if limits.max_headers != HYPER_MAX_HEADERS {
+                builder.max_headers(limits.max_headers);
+            }
             let mut connection = pin!(builder.serve_connection(io, service));
             let ended = tokio::select! {
                 biased;

@@ -34,7 +34,7 @@ impl fmt::Debug for Certificate {
 pub enum Tls {
     /// A certificate at hand.
     Given(Certificate),
-    /// Two files in PEM form, certificate and key: read again by [`Reload::reload`].
+    /// Two files in PEM form, certificate and key: read again by [`Server::reload_certificate`](crate::Server::reload_certificate).
     Files(PathBuf, PathBuf),
 }
 

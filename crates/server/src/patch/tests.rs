@@ -1,3 +1,5 @@
+//! What patches do, operation by operation, and what they refuse.
+
 use super::*;
 
 const ITEM: &str = r#"{"id":"1","pk":"a","n":5,"big":123456789012345678901234567890,"f":1.50,"tags":["x","y"],"o":{"z":1,"a":{"b":null}},"a/b~":0}"#;
