@@ -103,8 +103,10 @@ impl Delivery<'_> {
 
     /// One outcome for each item; items without one come again, together.
     async fn each(&mut self, piece: &Piece, outcomes: Vec<Outcome>, pieces: &mut VecDeque<Piece>) -> bool {
-        let Piece { items, failures } = piece;
-        let (failures, limit) = (failures + 1, self.limit());
+        let Piece { items, failures: before } = piece;
+        // A verdict on an item is about that item: what a batch of several met before says nothing about it.
+        let failures = if items.len() == 1 { before + 1 } else { 1 };
+        let limit = self.limit();
         let judged = outcomes.len().min(items.len());
         let (mut again, mut pause, mut reason) = (Vec::new(), None, None);
         let mut outage = false;
@@ -141,7 +143,7 @@ impl Delivery<'_> {
         }
         if judged < items.len() {
             // Some verdicts are progress; none at all is a failure.
-            let failures = if judged == 0 { failures } else { 0 };
+            let failures = if judged == 0 { before + 1 } else { 0 };
             pause = pause.max((judged == 0).then_some(Duration::ZERO));
             again.push(Piece { items: items.start + judged..items.end, failures });
         }
@@ -155,6 +157,7 @@ impl Delivery<'_> {
             self.report_error(DelegateError::new(reason.clone()));
         }
         let reason = reason.unwrap_or_else(|| format!("the delegate asked for {count} items again"));
+        let failures = if judged == 0 { before + 1 } else { failures };
         self.report_state(failures, limit, reason).await;
         self.keeper.attempts(failures).await;
         let least = self.shared.options.retry.after(failures, self.shared.runtime.random());

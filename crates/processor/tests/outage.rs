@@ -5,7 +5,7 @@ mod shop;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -121,6 +121,38 @@ async fn an_item_that_is_asked_for_again_and_again_becomes_a_dead_letter() {
     let letters = DeadLetters::new(&shop.rejected).list().await.expect("list");
     assert_eq!((letters[0].item_id.as_str(), letters[0].attempts), ("o5", 3));
     assert_eq!(letters[0].errors, ["the delegate asked for it again, 3 times"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_a_batch_do_not_count_against_an_item_that_is_asked_for_again_once() {
+    let shop = Shop::new(1).await;
+    let seen = Seen::default();
+    shop.write(0..3, 1).await;
+    let kept = seen.clone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let undecided = move |changes: Changes<Order>, _: Context| {
+        let (seen, call) = (kept.clone(), calls.fetch_add(1, Ordering::SeqCst));
+        async move {
+            if call < 2 {
+                return Err(DelegateError::new("the whole batch fails"));
+            }
+            let outcome = |order: &Order| match (order.id.as_str(), call) {
+                ("o2", _) => Outcome::DeadLetter { reason: "no address".to_owned() },
+                (_, 2) => Outcome::Retry { after: Duration::from_secs(1) },
+                _ => {
+                    seen.lock().push(order.clone());
+                    Outcome::Done
+                }
+            };
+            Ok(changes.iter().map(outcome).collect::<Vec<_>>())
+        }
+    };
+    let processor = shop.processor("worker-1").dead_letter(shop.letter_policy());
+    let running = processor.build(undecided).expect("build").start().await.expect("start");
+    until("delivery", || seen.len() == 2).await;
+    running.stop().await.expect("stop");
+    let letters = DeadLetters::new(&shop.rejected).list().await.expect("list");
+    assert_eq!(letters.iter().map(|letter| letter.item_id.as_str()).collect::<Vec<_>>(), ["o2"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -79,18 +79,18 @@ impl Keys {
             };
             let number = index + 1;
             let key = STANDARD.decode(key).map_err(|_| {
-                format!("line {number} of the key file is not base64: make a key with `openssl rand -base64 64`")
+                format!("line {number} of the key file is not base64: make a key with `openssl rand -base64 48`")
             })?;
             if key.len() < 16 {
                 return Err(format!(
                     "the key in line {number} of the key file has less than 16 bytes: make one with `openssl rand \
-                     -base64 64`"
+                     -base64 48`"
                 ));
             }
             keys.extend(Key::new(access, &key));
         }
         match keys.len() {
-            0 => Err("the key file holds no key: make one with `openssl rand -base64 64`".to_owned()),
+            0 => Err("the key file holds no key: make one with `openssl rand -base64 48`".to_owned()),
             1..=8 => Ok(Self(keys)),
             count => Err(format!("the key file holds {count} keys: keep at most eight")),
         }

@@ -183,7 +183,7 @@ impl Builder {
             Some(keys) if keys.has_emulator_key() && !is_loopback => {
                 return refuse(format!(
                     "everybody knows the emulator's key, so it is not good for {listen}: make another with `openssl \
-                     rand -base64 64`"
+                     rand -base64 48`"
                 ));
             }
             Some(keys) => keys,
@@ -191,7 +191,7 @@ impl Builder {
             None => {
                 return refuse(format!(
                     "listening on {listen} needs a key of your own, since others can reach it: make one with `openssl \
-                     rand -base64 64 > key` and pass --key-file key"
+                     rand -base64 48 > key` and pass --key-file key"
                 ));
             }
         };

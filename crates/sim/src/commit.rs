@@ -156,7 +156,9 @@ impl Server {
         if truth.get(at).is_some_and(|change| change.killer) {
             world.reached(Sometimes::KillerBuried);
         }
-        if truth.get(at).is_some_and(|change| !change.killer && !change.poison) && world.scenario.blames_truly() {
+        let limit = world.scenario.processor.dead_letter_after.unwrap_or(u32::MAX);
+        let deserves = |change: &crate::truth::Written| change.killer || change.poison || change.asked >= limit;
+        if truth.get(at).is_some_and(|change| !deserves(change)) && world.scenario.blames_truly() {
             let what = format!("item {} at {} became a dead letter for nothing", letter.item_id, letter.lsn);
             drop(truth);
             return world.violated("S13", what);

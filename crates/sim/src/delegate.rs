@@ -186,6 +186,7 @@ impl Delegate {
             outcomes.push(if poison(at) && letters {
                 Outcome::DeadLetter { reason: "injected: poison".to_owned() }
             } else if poison(at) || again {
+                self.world.truth.lock().update(*at, |change| change.asked += 1);
                 Outcome::Retry { after: Duration::from_millis(50) }
             } else {
                 done.push(*at);

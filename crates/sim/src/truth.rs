@@ -27,6 +27,8 @@ pub struct Written {
     pub handled: u32,
     /// Whether the user has said that it is done, by a checkpoint of their own.
     pub claimed: bool,
+    /// How often a delegate has asked for it again, and for no other item's sake.
+    pub asked: u32,
     /// Whether it is in the dead-letter container.
     pub dead: bool,
     /// How often processes have died while it was delivered.

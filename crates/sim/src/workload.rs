@@ -134,6 +134,7 @@ impl Writer {
             superseded: false,
             handled: 0,
             claimed: false,
+            asked: 0,
             dead: false,
             deaths: 0,
         };
