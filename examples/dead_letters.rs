@@ -62,7 +62,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         })?;
     let running = processor.start().await?;
-    for expected in ["small", "broken dead", "large dead", "last"] {
+    // That "last" succeeds tells that "large" is to blame, and not the world.
+    for expected in ["small", "broken dead", "last", "large dead"] {
         assert_eq!(inbox.recv().await.as_deref(), Some(expected));
     }
 
