@@ -112,13 +112,8 @@ where
 }
 
 /// Serves a connection until it ends, or until `stop` and its last request has been answered.
-pub(crate) async fn serve<I>(
-    io: I,
-    version: Version,
-    peer: Peer,
-    serving: Arc<Serving>,
-    mut stop: watch::Receiver<bool>,
-) where
+pub(crate) async fn serve<I>(io: I, version: Version, peer: Peer, serving: Arc<Serving>, stop: watch::Receiver<bool>)
+where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = serving.limits.clone();
@@ -138,20 +133,8 @@ pub(crate) async fn serve<I>(
             if limits.max_headers != HYPER_MAX_HEADERS {
                 builder.max_headers(limits.max_headers);
             }
-            let mut connection = pin!(builder.serve_connection(io, service));
-            let ended = tokio::select! {
-                biased;
-                ended = connection.as_mut() => Some(ended),
-                _ = stop.wait_for(|stop| *stop) => None,
-            };
-            let ended = match ended {
-                Some(ended) => ended,
-                None => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            note(ended);
+            let connection = pin!(builder.serve_connection(io, service));
+            drive(connection, http1::Connection::graceful_shutdown, stop).await;
         }
         Version::Two => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -163,25 +146,29 @@ pub(crate) async fn serve<I>(
                 .initial_connection_window_size(4 << 20)
                 .keep_alive_interval(limits.keep_alive)
                 .keep_alive_timeout(limits.keep_alive);
-            let mut connection = pin!(builder.serve_connection(io, service));
-            let ended = tokio::select! {
-                biased;
-                ended = connection.as_mut() => Some(ended),
-                _ = stop.wait_for(|stop| *stop) => None,
-            };
-            let ended = match ended {
-                Some(ended) => ended,
-                None => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            note(ended);
+            let connection = pin!(builder.serve_connection(io, service));
+            drive(connection, http2::Connection::graceful_shutdown, stop).await;
         }
     }
 }
 
-fn note(ended: hyper::Result<()>) {
+/// Lets a connection go on until it ends, or until `stop` and its last request has been answered.
+async fn drive<C>(mut connection: Pin<&mut C>, shut_down: impl FnOnce(Pin<&mut C>), mut stop: watch::Receiver<bool>)
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => Some(ended),
+        _ = stop.wait_for(|stop| *stop) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            shut_down(connection.as_mut());
+            connection.await
+        }
+    };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
     }
