@@ -86,6 +86,8 @@ impl Host {
         if missing.is_empty() || mutant::is(Mutant::HolesNotRepaired) {
             return Ok(());
         }
+        // What was missing may have been made and split again if this takes long.
+        let until = self.shared.runtime.monotonic() + self.shared.options.timing.hand_over();
         let bootstrap = self.shared.bootstrap();
         let anchors = bootstrap.anchors().await?.unwrap_or_else(|| self.shared.anchors.clone());
         let mut created = Vec::new();
@@ -95,7 +97,7 @@ impl Host {
                 running.keeper.refresh();
                 continue;
             }
-            bootstrap.create(&child, &anchors, Start::Written).await?;
+            bootstrap.create(&child, &anchors, Start::Written, until).await?;
             created.push(child.token);
         }
         if !created.is_empty() {

@@ -65,11 +65,8 @@ pub(crate) async fn work(
                         shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Lost(loss)));
                         break;
                     }
-                    Succeeded::Keep => {
-                        let Ok(document) = worker.keeper.document().await else { continue };
-                        worker.rewind(document.continuation.as_deref());
-                        shared.runtime.sleep(shared.options.store_retry.first).await;
-                    }
+                    // It goes on where it was, not at its checkpoint: users may not have stored all that they handled.
+                    Succeeded::Keep => shared.runtime.sleep(shared.options.store_retry.first).await,
                 }
             }
         }

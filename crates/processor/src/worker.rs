@@ -104,13 +104,6 @@ impl Worker {
         }
     }
 
-    /// Goes on from the checkpoint: the lease stays, but what was read ahead is void.
-    pub(crate) fn rewind(&mut self, continuation: Option<&str>) {
-        if let Some(token) = continuation {
-            self.position = resume(token);
-        }
-    }
-
     /// A bug on purpose: stores how far was read, whether it was handled or not.
     async fn store_read_position(&mut self) {
         if let StartFrom::Continuation(continuation) = &self.position {

@@ -144,6 +144,13 @@ impl Truth {
         self.changes.iter().skip(first).filter(open).filter(|change| range.contains(&change.epk))
     }
 
+    /// How many changes of `range` the feed shows after `lsn`.
+    pub fn shown_after(&self, range: &FeedRange, lsn: u64) -> usize {
+        let first = self.changes.partition_point(|change| change.lsn <= lsn);
+        let shown = |change: &&Written| self.is_shown(change) && range.contains(&change.epk);
+        self.changes.iter().skip(first).filter(shown).count()
+    }
+
     /// Whether there is a change of `range` after `lsn` that is owed.
     pub fn owed_after(&self, range: &FeedRange, lsn: u64) -> bool {
         let first = self.changes.partition_point(|change| change.lsn <= lsn);

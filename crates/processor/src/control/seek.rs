@@ -200,7 +200,7 @@ async fn move_anchors(store: &LeaseStore, moved: &[(FeedRange, Anchor)]) -> Resu
         info.set_anchors(&anchors);
         match store.replace_raw(&id, field.as_deref(), info.to_json(), &item.etag).await {
             Err(error) if error.kind() == ErrorKind::PreconditionFailed || error.effect() == Effect::Unknown => {}
-            other => return other,
+            other => return other.map(drop),
         }
     }
     Err(Error::new(ErrorKind::Unavailable, format!("{id} kept changing while it was being written: try again")))

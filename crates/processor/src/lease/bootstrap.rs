@@ -3,24 +3,22 @@
 use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{
-    Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
+    Container, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
 };
 
 use super::{
     coverage::{self, Child, Covered},
-    document::{Anchor, Anchors, InfoDocument, LeaseDocument, LeaseVersion, LockDocument},
+    document::{Anchor, Anchors, InfoDocument, LeaseDocument, LeaseVersion},
+    lock::{self, Lock},
     prefix::LeaseToken,
     store::{LeaseStore, Listing},
 };
 use crate::{
     backoff::Backoff,
-    deployment::together,
+    deployment::{AT_ONCE, together},
     mutant::{self, Mutant},
     runtime::{BoxFuture, Runtime},
 };
-
-/// A lock that nobody has touched for this long, as far as we saw, is free: its holder died. .NET uses the same span.
-const LOCK_LIFE: Duration = Duration::from_secs(30);
 
 /// A write whose answer is lost so often in a row will not be answered at all.
 const TRIES: u32 = 5;
@@ -59,18 +57,22 @@ impl Bootstrap<'_> {
     /// `InvalidArgument` if the leases are of another mode or of Java's dialect, and those of the stores.
     pub async fn run(&self) -> Result<Anchors> {
         let mut waited = 0;
-        let mut seen: Option<(ETag, Duration)> = None;
+        let mut seen = None;
         loop {
             if let Some(anchors) = self.made().await? {
                 return Ok(anchors);
             }
-            if let Some(lock) = self.lock().await? {
-                let made = self.make().await;
-                // Another host may have taken the lock for dead and made everything as well: no harm done.
-                drop(self.store.delete_raw(&lock.0, lock.1.as_deref(), &lock.2).await);
-                return made;
+            if let Some(mut lock) = Lock::take(self.store, self.runtime).await? {
+                let made = self.make(&mut lock).await;
+                let held = lock.holds();
+                lock.release().await;
+                if made.is_ok() || held {
+                    return made;
+                }
+                // Another host may have taken the lock for dead and made everything: look again.
+            } else {
+                lock::free_stale(self.store, self.runtime, &mut seen).await?;
             }
-            self.free_stale_lock(&mut seen).await?;
             waited += 1;
             self.runtime.sleep(LOCK_PAUSE.after(waited, self.runtime.random())).await;
         }
@@ -85,10 +87,10 @@ impl Bootstrap<'_> {
 
     /// Makes the leases, unless another host has finished between our look and our lock: then a lease that is missing
     /// was lost, and must not begin anew.
-    async fn make(&self) -> Result<Anchors> {
+    async fn make(&self, lock: &mut Lock<'_>) -> Result<Anchors> {
         match self.made().await? {
             Some(anchors) => Ok(anchors),
-            None => self.initialise().await,
+            None => self.initialise(lock).await,
         }
     }
 
@@ -109,43 +111,9 @@ impl Bootstrap<'_> {
         })
     }
 
-    /// Takes the lock; none if another host has it.
-    async fn lock(&self) -> Result<Option<(String, Option<String>, ETag)>> {
-        let id = self.store.prefix().lock_id();
-        let field = self.store.partition_key_field(&id);
-        let nonce = format!("{:016x}", self.runtime.random());
-        let document = LockDocument::new(&id, field.clone(), &nonce);
-        match self.store.create_raw(&id, field.as_deref(), document.to_json()).await {
-            Ok(etag) => Ok(etag.map(|etag| (id, field, etag))),
-            Err(error) if error.effect() == Effect::Unknown => {
-                let item = self.store.read_raw(&id, field.as_deref()).await?;
-                let own =
-                    item.filter(|item| LockDocument::parse(&item.body).is_ok_and(|lock| lock.nonce() == Some(&nonce)));
-                Ok(own.map(|item| (id, field, item.etag)))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn free_stale_lock(&self, seen: &mut Option<(ETag, Duration)>) -> Result<()> {
-        let id = self.store.prefix().lock_id();
-        let field = self.store.partition_key_field(&id);
-        let Some(item) = self.store.read_raw(&id, field.as_deref()).await? else { return Ok(()) };
-        let now = self.runtime.monotonic();
-        match seen {
-            Some((etag, since)) if *etag == item.etag => {
-                if now.saturating_sub(*since) >= LOCK_LIFE {
-                    drop(self.store.delete_raw(&id, field.as_deref(), &item.etag).await);
-                    *seen = None;
-                }
-            }
-            _ => *seen = Some((item.etag, now)),
-        }
-        Ok(())
-    }
-
-    /// Creates the leases that are missing, then the document that says so.
-    async fn initialise(&self) -> Result<Anchors> {
+    /// Creates the leases that are missing, then the document that says so. Whoever takes the lock after us does the
+    /// same, so nothing may be created under a lock that was lost: its range may have been split meanwhile.
+    async fn initialise(&self, lock: &mut Lock<'_>) -> Result<Anchors> {
         let listing = self.store.list().await?;
         self.check_mode(&listing)?;
         let ranges = self.monitored.feed_ranges().await?;
@@ -156,23 +124,31 @@ impl Bootstrap<'_> {
         let anchors = together(ranges.iter().map(anchor).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
         let anchors = Anchors::new(if mutant::is(Mutant::StartNotAnchored) { Vec::new() } else { anchors });
         let missing = coverage::missing(&ranges, &covered(&listing, &ranges));
-        let creating =
-            missing.iter().map(|child| -> BoxFuture<'_, _> { Box::pin(self.create(child, &anchors, Start::Known)) });
-        together(creating.collect()).await.into_iter().collect::<Result<()>>()?;
+        for some in missing.chunks(AT_ONCE) {
+            let until = lock.keep().await?;
+            let creating = some
+                .iter()
+                .map(|child| -> BoxFuture<'_, _> { Box::pin(self.create(child, &anchors, Start::Known, until)) });
+            together(creating.collect()).await.into_iter().collect::<Result<()>>()?;
+        }
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
         let info = InfoDocument::new(&id, field.clone(), &anchors);
-        if self.ensure(&id, field.as_deref(), info.to_json()).await? {
+        let until = lock.keep().await?;
+        if self.ensure(&id, field.as_deref(), info.to_json(), until).await? {
             return Ok(anchors);
         }
         Ok(self.read_info().await?.map_or(anchors, |info| info.anchors()))
     }
 
     /// Sees to it that a document exists; false if this may not be the one. What became of a write that was not
-    /// answered is found out by reading.
-    async fn ensure(&self, id: &str, field: Option<&str>, body: Vec<u8>) -> Result<bool> {
+    /// answered is found out by reading. No write begins at or after `until`.
+    async fn ensure(&self, id: &str, field: Option<&str>, body: Vec<u8>, until: Duration) -> Result<bool> {
         let mut failures = 0;
         loop {
+            if self.runtime.monotonic() >= until {
+                return Err(Error::new(ErrorKind::Unavailable, format!("the store is too slow to create {id}")));
+            }
             match self.store.create_raw(id, field, body.clone()).await {
                 Ok(created) => return Ok(created.is_some()),
                 Err(error) if error.effect() == Effect::Unknown => {
@@ -204,30 +180,26 @@ impl Bootstrap<'_> {
         }
     }
 
-    /// Creates a free lease that begins where its range began; several, if its parts began at different positions.
+    /// Creates a free lease that begins where its range began; several, if its parts began at different positions. None
+    /// at or after `until`.
     ///
     /// # Errors
     /// Those of the store. That it exists already is fine.
-    pub async fn create(&self, child: &Child, anchors: &Anchors, start: Start) -> Result<()> {
+    pub async fn create(&self, child: &Child, anchors: &Anchors, start: Start, until: Duration) -> Result<()> {
         let pieces = anchors.pieces(&child.range);
         if pieces.len() <= 1 {
             let anchor = pieces.into_iter().next().map(|(_, anchor)| anchor);
-            return self.create_one(child.version, child.token.clone(), child.range.clone(), anchor, start).await;
+            return self.create_one(child.clone(), anchor, start, until).await;
         }
         for (range, anchor) in pieces {
-            self.create_one(LeaseVersion::FeedRange, LeaseToken::from(&range), range, Some(anchor), start).await?;
+            let piece = Child { version: LeaseVersion::FeedRange, token: LeaseToken::from(&range), range };
+            self.create_one(piece, Some(anchor), start, until).await?;
         }
         Ok(())
     }
 
-    async fn create_one(
-        &self,
-        version: LeaseVersion,
-        token: LeaseToken,
-        range: FeedRange,
-        anchor: Option<Anchor>,
-        start: Start,
-    ) -> Result<()> {
+    async fn create_one(&self, child: Child, anchor: Option<Anchor>, start: Start, until: Duration) -> Result<()> {
+        let Child { version, token, range } = child;
         let id = self.store.lease_id(&token);
         let field = self.store.partition_key_field(&id);
         let mut document = LeaseDocument::new(id, field, version, token, range, self.mode);
@@ -236,7 +208,7 @@ impl Bootstrap<'_> {
             (Some(anchor), Start::Written) => document.set_start(&anchor),
             _ => {}
         }
-        self.ensure(&document.id, document.partition_key.as_deref(), document.to_json()).await.map(drop)
+        self.ensure(&document.id, document.partition_key.as_deref(), document.to_json(), until).await.map(drop)
     }
 
     /// Refuses leases of another mode, and a container that a Java host uses under our name.

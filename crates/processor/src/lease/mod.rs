@@ -6,6 +6,7 @@ pub mod coverage;
 pub mod document;
 pub mod fence;
 pub mod keeper;
+pub mod lock;
 pub mod news;
 pub mod observation;
 pub mod ownership;

@@ -167,13 +167,10 @@ impl LeaseStore {
         let body = Bytes::from(document.to_json());
         let if_match = (!mutant::is(Mutant::CheckpointWithoutIfMatch)).then(|| version.clone());
         let write = Write::Replace { body, if_match };
-        let etag = self.write(&document.id, document.partition_key.as_deref(), write).await?;
-        etag.ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "the store returned no etag for a write").with_unknown_effect()
-        })
+        versioned(self.write(&document.id, document.partition_key.as_deref(), write).await?)
     }
 
-    /// Replaces one version of a document.
+    /// Replaces one version of a document; returns the new version.
     ///
     /// # Errors
     /// As for [`LeaseStore::replace`].
@@ -183,9 +180,9 @@ impl LeaseStore {
         partition_key: Option<&str>,
         body: Vec<u8>,
         version: &ETag,
-    ) -> Result<()> {
+    ) -> Result<ETag> {
         let write = Write::Replace { body: Bytes::from(body), if_match: Some(version.clone()) };
-        self.write(id, partition_key, write).await.map(drop)
+        versioned(self.write(id, partition_key, write).await?)
     }
 
     /// Deletes one version of a lease.
@@ -216,4 +213,8 @@ impl LeaseStore {
     pub fn lease_id(&self, token: &LeaseToken) -> String {
         self.prefix.lease_id(token)
     }
+}
+
+fn versioned(etag: Option<ETag>) -> Result<ETag> {
+    etag.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no etag for a write").with_unknown_effect())
 }

@@ -5,7 +5,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use changefeed_core::FeedRange;
 
 use super::ledger::{Lease, position};
-use crate::{hosts, nemesis, scenario::LastAct, workload::Writer, world::World};
+use crate::{
+    hosts, nemesis,
+    scenario::{CheckpointPlan, LastAct},
+    workload::Writer,
+    world::World,
+};
 
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(250);
@@ -24,10 +29,8 @@ pub async fn quiet_phase(world: &Arc<World>, writer: &mut Writer) {
     }
     // A killer is met again and again until it is isolated, and every death may have to expire.
     let deaths = if workload.killers > 0 { 12 * (plan.expiration + 10_000) } else { 0 };
-    let bisections = if workload.poison_per_mille > 0 { 120_000 } else { 0 };
-    let each = world.scenario.delegate.longest + 6 * world.scenario.network.slowest_micros / 1000;
-    let backlog = world.truth.lock().waiting(&FeedRange::full(), 0).count() as u64 * each;
-    let limit = 3 * plan.expiration + 10 * plan.acquire + 60_000 + deaths + bisections + backlog;
+    let backlog = world.truth.lock().waiting(&FeedRange::full(), 0).count() as u64 * longest_delivery(world);
+    let limit = 3 * plan.expiration + 10 * plan.acquire + 60_000 + deaths + bisections(world) + backlog;
     let started = until(world, limit, || {
         if world.hosts.lock().all_started() {
             return Ok(());
@@ -111,8 +114,31 @@ async fn last_act(world: &Arc<World>, writer: &mut Writer) -> bool {
     if !report(world, "L2", "a lease is not taken over", until(world, limit, || owned(world)).await) {
         return false;
     }
-    let handled = until(world, plan.acquire * STEADY_CYCLES, || handled(world));
-    report(world, "L1", "work does not go on", handled.await)
+    let limit = plan.acquire * STEADY_CYCLES + repetition(world);
+    report(world, "L1", "work does not go on", until(world, limit, || handled(world)).await)
+}
+
+/// The longest that one change may take where changes are delivered one by one.
+fn longest_delivery(world: &World) -> u64 {
+    world.scenario.delegate.longest + 6 * world.scenario.network.slowest_micros / 1000
+}
+
+/// The time to find out which items are poison.
+fn bisections(world: &World) -> u64 {
+    if world.scenario.workload.poison_per_mille > 0 { 120_000 } else { 0 }
+}
+
+/// The time for what was handled and not stored, and is handled again by the next owner.
+fn repetition(world: &World) -> u64 {
+    if world.scenario.processor.checkpoint == CheckpointPlan::Automatic {
+        return 0;
+    }
+    let (ledger, truth) = (world.ledger.lock(), world.truth.lock());
+    let again = |lease: &Lease| {
+        let stored = position(lease.document.continuation.as_deref()).unwrap_or(0);
+        lease.document.range().map_or(0, |range| truth.shown_after(&range, stored)) as u64
+    };
+    ledger.leases().map(again).sum::<u64>() * longest_delivery(world) + bisections(world)
 }
 
 /// Every lease belongs to a process that lives.
