@@ -21,7 +21,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use self::members::{Members, Unknown};
 pub use self::{
     error::{DocumentError, JavaDialect},
-    glimpse::Glimpse,
+    glimpse::{Glimpse, Sighting},
     info::{Anchor, Anchors, InfoDocument},
     lock::LockDocument,
     state::{Attempts, HandOver},
