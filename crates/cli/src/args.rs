@@ -82,7 +82,7 @@ pub(crate) struct ServeArgs {
     pub(crate) store: PathBuf,
 
     /// Address and port; port 0 takes any free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081", value_parser = address)]
     pub(crate) listen: SocketAddr,
 
     /// Speaks TLS: `self-signed`, or two files in PEM form, certificate and key, with a comma between them
@@ -250,4 +250,11 @@ pub(crate) struct VerifyArgs {
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// An address to listen on; `localhost` is that of this machine.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let parsed = numeric.as_deref().unwrap_or(text).parse();
+    parsed.map_err(|_| "pass an IP address and a port up to 65535, for example 127.0.0.1:8081".to_owned())
 }

@@ -98,7 +98,7 @@ async fn attempt(
         }
     }
     match keeper.end(Ending::Delete).await {
-        Ended::Done => {}
+        Ended::Done | Ended::Granted(_) | Ended::Kept => {}
         Ended::Lost(loss) => tracing::info!(lease = %token, %loss, "the lease of a gone range was lost"),
         Ended::Tombstone(error) | Ended::Unreachable(error) => {
             shared.notifier.notify(Notification::Error(Some(token.clone()), Failure::Lease(Arc::new(error))));

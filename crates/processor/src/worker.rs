@@ -132,11 +132,14 @@ impl Worker {
             return Some(Exit::Released(released(ended, Release::Stopped)));
         }
         if let Some(to) = status.wanted_by {
-            let ended = self.keeper.end(Ending::Grant(to.clone(), None)).await;
-            if matches!(ended, Ended::Done) {
-                self.shared.notifier.notify(Notification::HandedOver { lease: self.token.clone(), to: to.clone() });
+            match self.keeper.end(Ending::Grant(None)).await {
+                Ended::Granted(to) => {
+                    self.shared.notifier.notify(Notification::HandedOver { lease: self.token.clone(), to: to.clone() });
+                    return Some(Exit::Released(Release::HandedOver(to)));
+                }
+                Ended::Kept => {}
+                ended => return Some(Exit::Released(released(ended, Release::HandedOver(to)))),
             }
-            return Some(Exit::Released(released(ended, Release::HandedOver(to))));
         }
         if self.keeper.is_gone() || !self.keeper.fence.holds(self.shared.runtime.monotonic()) {
             self.keeper.end(Ending::Abandon).await;
@@ -286,9 +289,7 @@ impl Worker {
                     page = &mut ahead, if next.is_none() => next = Some(page),
                     () = fence.until(|status| status.wanted_by.is_some()), if !granted => {
                         granted = true;
-                        if let Some(to) = fence.status().wanted_by {
-                            keeper.end(Ending::Grant(to, None)).await;
-                        }
+                        keeper.end(Ending::Grant(None)).await;
                     }
                 }
             }
@@ -428,7 +429,7 @@ fn after_others(read: ReadAhead) -> ReadAhead {
 fn released(ended: Ended, wanted: Release) -> Release {
     match ended {
         Ended::Lost(loss) => Release::Lost(loss),
-        Ended::Done | Ended::Tombstone(_) => wanted,
+        Ended::Done | Ended::Granted(_) | Ended::Kept | Ended::Tombstone(_) => wanted,
         Ended::Unreachable(_) => Release::Lost(Loss::Expired),
     }
 }

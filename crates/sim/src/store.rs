@@ -313,10 +313,9 @@ impl Backend for SimStore {
         let written = self.send(batch, lease.clone()).await;
         if written.is_ok()
             && let Some(lease) = lease
-            && lease.owner.as_deref() == Some(&*self.name)
         {
             let heard = self.world.exec.now();
-            self.world.ledger.lock().confirm(self.process, lease.token.as_str(), begun, heard);
+            self.world.ledger.lock().confirm(self.process, &lease, begun, heard);
         }
         written
     }

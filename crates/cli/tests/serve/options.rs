@@ -72,8 +72,11 @@ fn an_address_that_is_taken_or_none_is_refused() {
     let address = taken.local_addr().unwrap().to_string();
     assert_says(&refused(&["--store", "memory", "--listen", &address]), &[&address, "--listen", "in use"]);
     for address in ["localhost", "127.0.0.1", "127.0.0.1:99999", "nowhere:80", ""] {
-        assert_says(&refused(&["--store", "memory", "--listen", address]), &["--listen"]);
+        let said = refused(&["--store", "memory", "--listen", address]);
+        assert_says(&said, &["--listen", "for example 127.0.0.1:8081"]);
     }
+    let local = address.replace("127.0.0.1", "localhost");
+    assert_says(&refused(&["--store", "memory", "--listen", &local]), &[&address, "in use"]);
     // Not an address of this machine.
     let folder = Folder::new();
     let key = folder.write("key", "bmV3a2V5bmV3a2V5bmV3a2V5");

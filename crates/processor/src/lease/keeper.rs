@@ -30,8 +30,8 @@ pub struct Progress {
 pub enum Ending {
     /// Give it up, for anybody to take, with the last progress.
     Release(Option<Progress>),
-    /// Give it to this instance, with the last progress.
-    Grant(String, Option<Progress>),
+    /// Give it to whoever asks for it when this is written, with the last progress.
+    Grant(Option<Progress>),
     /// The range is gone and its successors have leases: delete it.
     Delete,
     /// It is not ours any more: write nothing.
@@ -43,6 +43,10 @@ pub enum Ending {
 pub enum Ended {
     /// As asked.
     Done,
+    /// This instance has it now.
+    Granted(String),
+    /// Nobody asks for it any more: it stays with its keeper.
+    Kept,
     /// It had been lost before.
     Lost(Loss),
     /// The store refused to delete it: a tombstone is left.
@@ -238,8 +242,10 @@ impl Keeper {
                 written
             }
             Wake::Order(Order::End(ending, reply)) => {
-                drop(reply.send(self.end(ending).await));
-                return None;
+                let ended = self.end(ending).await;
+                let stays = matches!(ended, Ended::Kept);
+                drop(reply.send(ended));
+                return stays.then_some(Ok(()));
             }
         };
         Some(kept)
@@ -286,7 +292,7 @@ impl Keeper {
             }
         }
         // An ending that follows takes the progress along: one write instead of two.
-        if let Some(Order::End(Ending::Release(last) | Ending::Grant(_, last), _)) = self.backlog.front_mut()
+        if let Some(Order::End(Ending::Release(last) | Ending::Grant(last), _)) = self.backlog.front_mut()
             && last.is_none()
             && replies.is_empty()
         {
@@ -358,29 +364,55 @@ impl Keeper {
     }
 
     async fn end(&mut self, ending: Ending) -> Ended {
-        let written = match ending {
+        let ended = match ending {
             Ending::Abandon => return Ended::Done,
-            Ending::Release(progress) => self.set_free(None, progress).await,
-            Ending::Grant(to, progress) => self.set_free(Some(to), progress).await,
+            Ending::Release(progress) => self.release(progress).await,
+            Ending::Grant(progress) => self.grant(progress).await,
             Ending::Delete => return self.delete().await,
         };
-        match written {
-            Ok(()) => Ended::Done,
-            Err(loss) => Ended::Lost(loss),
-        }
+        ended.unwrap_or_else(Ended::Lost)
     }
 
-    /// Stores the last progress and gives the lease away, in one write.
-    async fn set_free(&mut self, to: Option<String>, progress: Option<Progress>) -> Result<(), Loss> {
+    /// Stores the last progress and gives the lease up, in one write.
+    async fn release(&mut self, progress: Option<Progress>) -> Result<Ended, Loss> {
+        self.write_last(progress, |document| set_free(document, None)).await.map(|()| Ended::Done)
+    }
+
+    /// Stores the last progress and gives the lease to whoever asks for it, in one write. A host that stops withdraws
+    /// its request, and must not be given what nobody would take from it before it has expired.
+    async fn grant(&mut self, progress: Option<Progress>) -> Result<Ended, Loss> {
+        self.write_last(progress, |document| {
+            if let Some(asked) = document.hand_over() {
+                set_free(document, Some(&asked.to));
+            }
+        })
+        .await?;
+        let document = self.lease.document();
+        Ok(match (document.session(), &document.owner) {
+            (None, Some(owner)) => Ended::Granted(owner.clone()),
+            _ => Ended::Kept,
+        })
+    }
+
+    /// Stores the last progress, unless it is stored already, with one more change.
+    async fn write_last(
+        &mut self,
+        progress: Option<Progress>,
+        change: impl Fn(&mut LeaseDocument) + Send + Sync,
+    ) -> Result<(), Loss> {
         let stored = self.guard.status().checkpointed;
         let progress = progress.filter(|progress| progress.batch > stored);
         self.write(|document| {
             if let Some(progress) = &progress {
                 advance(document, progress);
             }
-            set_free(document, to.as_deref());
+            change(document);
         })
-        .await
+        .await?;
+        if let Some(progress) = progress {
+            self.guard.change(|status| status.checkpointed = progress.batch);
+        }
+        Ok(())
     }
 
     async fn delete(&mut self) -> Ended {

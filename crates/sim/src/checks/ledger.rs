@@ -68,7 +68,7 @@ pub struct Ledger {
     leases: BTreeMap<String, Lease>,
     sessions: BTreeMap<String, ProcessId>,
     ends: BTreeMap<(ProcessId, String), (u64, End)>,
-    /// When a process began its last writes of a lease, and when it heard that they were done.
+    /// When a process began its last writes of a lease of its own, and when it heard that they were done.
     confirmed: BTreeMap<(ProcessId, String), VecDeque<(u64, u64)>>,
     /// Whether the first leases are complete.
     pub complete: bool,
@@ -116,9 +116,13 @@ impl Ledger {
         self.ends.get(&(process, token.to_owned())).copied()
     }
 
-    /// A process hears that a write it began at `begun` was done.
-    pub fn confirm(&mut self, process: ProcessId, token: &str, begun: u64, heard: u64) {
-        let writes = self.confirmed.entry((process, token.to_owned())).or_default();
+    /// A process hears that a write it began at `begun` was done. Asking another host for its lease renews nothing, even
+    /// if that host has the same instance name.
+    pub fn confirm(&mut self, process: ProcessId, lease: &LeaseDocument, begun: u64, heard: u64) {
+        if lease.session().and_then(|session| self.sessions.get(session)) != Some(&process) {
+            return;
+        }
+        let writes = self.confirmed.entry((process, lease.token.as_str().to_owned())).or_default();
         if writes.len() == CONFIRMED {
             writes.pop_front();
         }
