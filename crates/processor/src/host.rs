@@ -337,14 +337,14 @@ impl Host {
         let token = lease.document().token.clone();
         self.epochs.insert(token.clone(), lease.document().epoch());
         let shared = Arc::clone(&self.shared);
-        let document = lease.document().clone();
+        let document = Box::new(lease.document().clone());
         let (name, processor, notifier) = (token.clone(), Arc::clone(&shared.name), shared.notifier.clone());
         let complain = move |error| {
             notifier.notify(Notification::Error(Some(name.clone()), Failure::Lease(Arc::new(error))));
         };
         let (keeper, handle) =
             Keeper::new(lease, Arc::clone(&shared.runtime), shared.options.timing, Box::new(complain));
-        drop(shared.runtime.spawn(&format!("keeper[{processor}/{token}]"), Box::pin(keeper.run())));
+        drop(shared.runtime.spawn(&format!("keeper[{processor}/{token}]"), Box::pin(Box::new(keeper).run())));
         let (reconsider, reconsidering) = watch::channel(false);
         let (mut orders, reports, keeper) = (self.orders.clone(), self.reports.clone(), handle.clone());
         orders.reconsider = reconsidering;
