@@ -134,7 +134,13 @@ async fn cost(processors: usize, leases: usize, length: Duration) -> Result<Cost
     for running in stage.running {
         running.stop().await?;
     }
-    let beyond = (spent - quiet * took.as_secs_f64()).max(0.0);
+    let beyond = spent - quiet * took.as_secs_f64();
+    if beyond <= 0.0 {
+        // Nothing could be said but that a change costs nothing, which would look like a goal that was met.
+        return Err(
+            format!("only {changes} changes in {took:?}, which cost no more than silence: measure again").into()
+        );
+    }
     Ok(Cost {
         per_change: beyond * 1e6 / changes as f64,
         total: spent * 1e6 / changes as f64,
