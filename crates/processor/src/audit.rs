@@ -20,11 +20,12 @@ use crate::{
 const PATIENCE_CYCLES: u32 = 2;
 
 impl Host {
-    /// Creates leases that are missing, deletes those that are left over, has overlaps resolved.
-    pub(crate) async fn audit(&mut self, listing: &Listing) -> Result<()> {
+    /// Creates leases that are missing, deletes those that are left over, has overlaps resolved. Returns whether all was
+    /// well.
+    pub(crate) async fn audit(&mut self, listing: &Listing) -> Result<bool> {
         if !listing.broken.is_empty() {
             // The range of a document that cannot be read is unknown: a new lease might work beside its owner.
-            return Ok(());
+            return Ok(false);
         }
         let known = covered(listing, &[]);
         if known.len() == listing.leases.len() {
@@ -34,11 +35,12 @@ impl Host {
             }
             self.resolve_overlaps(&audit);
             if audit.holes.is_empty() {
-                return Ok(());
+                return Ok(audit == Audit::default());
             }
         }
         let live = self.shared.monitored.feed_ranges().await?;
-        self.repair(listing, &live).await
+        self.repair(listing, &live).await?;
+        Ok(false)
     }
 
     /// Deletes a lease whose whole range is covered by leases inside it, if nobody works on it.

@@ -105,7 +105,9 @@ pub(crate) struct Host {
     /// The epoch of the last worker of each lease.
     pub(crate) epochs: BTreeMap<LeaseToken, u64>,
     first_cycle: bool,
-    news: News,
+    pub(crate) news: News,
+    /// When all leases were listed and nothing was left to do; none if something was, or has happened since.
+    pub(crate) at_rest: Option<Duration>,
     pub(crate) orders: Orders,
     reports: mpsc::UnboundedSender<Report>,
     inbox: mpsc::UnboundedReceiver<Report>,
@@ -127,6 +129,7 @@ impl Host {
             epochs: BTreeMap::new(),
             first_cycle: true,
             news,
+            at_rest: None,
             orders,
             reports,
             inbox,
@@ -179,11 +182,7 @@ impl Host {
                 report = self.inbox.recv() => if let Some(report) = report { self.take_report(report) },
                 () = &mut until => return,
                 page = &mut news => {
-                    let (running, session) = (&self.running, &self.shared.identity.session);
-                    let Heard::Nothing { read } = self.news.take(page, |token| running.contains_key(token), session)
-                    else {
-                        return;
-                    };
+                    let Heard::Nothing { read } = self.hear(page) else { return };
                     news = self.news.next(&runtime, least.max((NOISE_PAUSE * read).min(interval / 2)));
                 }
             }
@@ -191,6 +190,7 @@ impl Host {
     }
 
     fn take_report(&mut self, report: Report) {
+        self.at_rest = None;
         match report {
             Report::Ended(token) => drop(self.running.remove(&token)),
             Report::Adopted(lease) => {
@@ -209,15 +209,19 @@ impl Host {
         self.shared.notifier.notify(Notification::Error(lease, failure));
     }
 
-    /// One look at all leases, and what follows from it.
+    /// One look at all leases, unless nothing can have changed, and what follows from it.
     async fn cycle(&mut self) -> Result<()> {
+        if self.is_still_at_rest().await {
+            return Ok(());
+        }
+        self.at_rest = None;
         let listing = self.shared.store.list().await?;
         let now = self.shared.runtime.monotonic();
         self.news.know(&listing);
         self.observations.observe(&listing.leases, now);
         self.report_broken(&listing);
-        self.poke(&listing);
-        self.audit(&listing).await?;
+        let disturbed = self.poke(&listing);
+        let covered = self.audit(&listing).await?;
         self.count_free(&listing, now);
         self.date_requests(&listing, now);
         self.epochs.retain(|token, _| listing.find(token).is_some());
@@ -229,6 +233,10 @@ impl Host {
             shuffle: self.shared.runtime.random(),
         };
         let steps = balance::plan(&view);
+        let settled = self.free_cycles.is_empty() && self.requests.is_empty() && self.asked.is_empty();
+        if covered && settled && !disturbed && balance::is_at_rest(&view) {
+            self.at_rest = Some(now);
+        }
         self.perform(&steps, &listing).await;
         self.first_cycle = false;
         Ok(())
@@ -287,8 +295,9 @@ impl Host {
         }
     }
 
-    /// Lets our workers know what others have written into their leases.
-    fn poke(&mut self, listing: &Listing) {
+    /// Lets our workers know what others have written into their leases. Returns whether there was anything.
+    fn poke(&mut self, listing: &Listing) -> bool {
+        let mut any = false;
         for lease in &listing.leases {
             let document = &lease.document;
             let disturbed = document.hand_over().is_some()
@@ -298,6 +307,7 @@ impl Host {
                 && disturbed
             {
                 running.keeper.refresh();
+                any = true;
             }
         }
         let wanted: Vec<LeaseToken> = self.asked.keys().cloned().collect();
@@ -309,6 +319,7 @@ impl Host {
                 self.asked.remove(&token);
             }
         }
+        any
     }
 
     fn report_broken(&mut self, listing: &Listing) {
@@ -326,14 +337,14 @@ impl Host {
         let token = lease.document().token.clone();
         self.epochs.insert(token.clone(), lease.document().epoch());
         let shared = Arc::clone(&self.shared);
-        let document = lease.document().clone();
+        let document = Box::new(lease.document().clone());
         let (name, processor, notifier) = (token.clone(), Arc::clone(&shared.name), shared.notifier.clone());
         let complain = move |error| {
             notifier.notify(Notification::Error(Some(name.clone()), Failure::Lease(Arc::new(error))));
         };
         let (keeper, handle) =
             Keeper::new(lease, Arc::clone(&shared.runtime), shared.options.timing, Box::new(complain));
-        drop(shared.runtime.spawn(&format!("keeper[{processor}/{token}]"), Box::pin(keeper.run())));
+        drop(shared.runtime.spawn(&format!("keeper[{processor}/{token}]"), Box::pin(Box::new(keeper).run())));
         let (reconsider, reconsidering) = watch::channel(false);
         let (mut orders, reports, keeper) = (self.orders.clone(), self.reports.clone(), handle.clone());
         orders.reconsider = reconsidering;

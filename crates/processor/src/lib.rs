@@ -24,6 +24,7 @@ mod patience;
 mod processor;
 mod pull;
 mod raw;
+mod rest;
 pub mod runtime;
 mod session;
 mod succession;

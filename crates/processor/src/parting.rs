@@ -34,7 +34,9 @@ impl Host {
     async fn give_back(&self) -> bool {
         let Ok(listing) = self.shared.store.list().await else { return true };
         let mut done = true;
-        for lease in &listing.leases {
+        // What we work on is left to its keeper, the only one to write it: a namesake's request for it is not ours.
+        let session = Some(self.shared.identity.session.as_str());
+        for lease in listing.leases.iter().filter(|lease| lease.document.session() != session) {
             let Some(document) = without(&lease.document, &self.shared.identity.instance) else { continue };
             let written = self.shared.store.replace(&document, &lease.etag).await;
             done &= !written.is_err_and(|error| error.kind() == ErrorKind::PreconditionFailed);

@@ -230,7 +230,7 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
-    /// How often leases are balanced and renewed, and when they expire. Default: 13, 17 and 60 s; 1, 2 and 8 s if the
+    /// How often leases are balanced and renewed, and when they expire. Default: 13, 17 and 60 s; 1, 2.5 and 8 s if the
     /// leases are in the same process.
     pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
         self.options.timing = timing;

@@ -22,14 +22,14 @@ use crate::{
 /// Works on one lease until it ends.
 pub(crate) async fn work(
     shared: Arc<Shared>,
-    document: LeaseDocument,
+    document: Box<LeaseDocument>,
     keeper: KeeperHandle,
     orders: Orders,
     reports: mpsc::UnboundedSender<Report>,
 ) {
     let token = document.token.clone();
     shared.notifier.notify(Notification::LeaseAcquired(token.clone()));
-    let Some((range, start)) = begin(&shared, &document).await else {
+    let Some((range, start)) = Box::pin(begin(&shared, &document)).await else {
         keeper.end(Ending::Release(None)).await;
         shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Stopped));
         drop(reports.send(Report::Ended(token)));
@@ -51,6 +51,8 @@ pub(crate) async fn work(
         buried: 0,
         careful_items: 0,
     };
+    // The keeper has its own: leases are many, and most of them wait.
+    drop(document);
     loop {
         match worker.run().await {
             Exit::Released(release) => {

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use changefeed::lease::{
     document::LeaseDocument,
     news::{Heard, News},
+    observation::Observations,
     prefix::{LeasePrefix, LeaseToken},
     store::LeaseStore,
 };
@@ -47,7 +48,8 @@ async fn change(store: &LeaseStore, token: &str, change: impl Fn(&mut LeaseDocum
 
 async fn heard(shop: &Shop, news: &mut News) -> Heard {
     let page = news.next(&shop.runtime(), Duration::from_millis(1)).await;
-    news.take(page, |token| token.as_str() == "0", SESSION)
+    let (mut observations, now) = (Observations::default(), shop.runtime().monotonic());
+    news.take(page, |token| token.as_str() == "0", SESSION, &mut observations, now)
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,11 +74,17 @@ impl Move {
 /// What this host should do now. A host that has its share, and one for which nothing is left, does nothing.
 pub fn plan(view: &View<'_>) -> Vec<Move> {
     let mut planner = Planner::new(view);
-    planner.take_back();
-    planner.take_free();
-    planner.settle_requests();
-    planner.ask();
+    planner.plan();
     planner.moves
+}
+
+/// Whether this host would do nothing, however the dice fall: then only what others write, and time, can change that.
+pub fn is_at_rest(view: &View<'_>) -> bool {
+    [false, true].into_iter().all(|selfish| {
+        let mut planner = Planner { selfish, ..Planner::new(view) };
+        planner.plan();
+        planner.moves.is_empty()
+    })
 }
 
 struct Planner<'a> {
@@ -108,6 +114,13 @@ impl<'a> Planner<'a> {
         let selfish = scramble(view.me, view.shuffle).is_multiple_of(PLANS_PER_SELFISH_PLAN);
         let most = view.max_leases.unwrap_or(usize::MAX);
         Self { me: view.me, leases, counts, most, selfish, moves: Vec::new() }
+    }
+
+    fn plan(&mut self) {
+        self.take_back();
+        self.take_free();
+        self.settle_requests();
+        self.ask();
     }
 
     /// Leases in my name without a worker: granted to me, or left from before a restart.

@@ -21,7 +21,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use self::members::{Members, Unknown};
 pub use self::{
     error::{DocumentError, JavaDialect},
-    glimpse::Glimpse,
+    glimpse::{Glimpse, Sighting},
     info::{Anchor, Anchors, InfoDocument},
     lock::LockDocument,
     state::{Attempts, HandOver},
@@ -30,6 +30,9 @@ use super::prefix::LeaseToken;
 
 const INCREMENTAL: &str = "Incremental Feed";
 const FULL_FIDELITY: &str = "Full-Fidelity Feed";
+
+/// Room for most leases, so that writing one does not grow its buffer again and again.
+const TYPICAL_BYTES: usize = 640;
 
 /// The kind of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,7 +145,10 @@ impl LeaseDocument {
 
     /// The document as the .NET SDK would write it.
     pub fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("invariant: texts, numbers and JSON that was read always serialise")
+        let mut text = Vec::with_capacity(TYPICAL_BYTES);
+        serde_json::to_writer(&mut text, self)
+            .expect("invariant: texts, numbers and JSON that was read always serialise");
+        text
     }
 
     /// The keys it covers: stored, or in the token. None for an old version 0 lease, whose token names them.

@@ -40,9 +40,14 @@ impl Guard {
         (Self { sender }, Fence { receiver })
     }
 
-    /// Changes what the worker sees.
+    /// Changes what the worker sees. Wakes it only for what it may be waiting for: a renewal or a checkpoint moves the
+    /// deadline and nothing else, which the worker sees when it looks.
     pub fn change(&self, change: impl FnOnce(&mut LeaseStatus)) {
-        self.sender.send_modify(change);
+        self.sender.send_if_modified(|status| {
+            let (lost, paused, wanted_by) = (status.lost.is_some(), status.paused, status.wanted_by.clone());
+            change(status);
+            (lost, paused, &wanted_by) != (status.lost.is_some(), status.paused, &status.wanted_by)
+        });
     }
 
     /// What the worker sees.
@@ -63,7 +68,8 @@ impl Fence {
         self.receiver.borrow().clone()
     }
 
-    /// Ends when the keeper's word satisfies `condition`, or the keeper is gone.
+    /// Ends when the keeper's word satisfies `condition`, which must be about the loss, the pause or the request; or when
+    /// the keeper is gone.
     pub async fn until(&mut self, condition: impl FnMut(&LeaseStatus) -> bool) {
         drop(self.receiver.wait_for(condition).await);
     }

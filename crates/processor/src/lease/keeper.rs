@@ -65,7 +65,8 @@ enum Order {
     /// Look at the lease: somebody may have asked for it.
     Refresh,
     Document(oneshot::Sender<LeaseDocument>),
-    End(Ending, oneshot::Sender<Ended>),
+    /// Boxed: room is kept for many orders of each lease.
+    End(Box<Ending>, oneshot::Sender<Ended>),
 }
 
 enum Wake {
@@ -146,7 +147,7 @@ impl KeeperHandle {
     /// Ends the lease and its keeper.
     pub async fn end(&self, ending: Ending) -> Ended {
         let (reply, answer) = oneshot::channel();
-        drop(self.orders.send(Order::End(ending, reply)).await);
+        drop(self.orders.send(Order::End(Box::new(ending), reply)).await);
         answer.await.unwrap_or_else(|_| Ended::Lost(self.loss()))
     }
 
@@ -194,14 +195,14 @@ impl Keeper {
         (keeper, KeeperHandle { orders: sender, fence })
     }
 
-    /// Runs until the lease ends or is lost.
-    pub async fn run(mut self) {
+    /// Runs until the lease ends or is lost. Boxed, since a future holds what it is called with twice.
+    pub async fn run(mut self: Box<Self>) {
         loop {
             let Some(wake) = self.next_order().await else { return };
             // Apart, so that a lease that waits holds no room for what a write needs.
             match Box::pin(self.serve(wake)).await {
                 Some(Ok(())) => {}
-                Some(Err(loss)) => return self.mourn(loss).await,
+                Some(Err(loss)) => return Box::pin(self.mourn(loss)).await,
                 None => return,
             }
         }
@@ -242,7 +243,7 @@ impl Keeper {
                 written
             }
             Wake::Order(Order::End(ending, reply)) => {
-                let ended = self.end(ending).await;
+                let ended = self.end(*ending).await;
                 let stays = matches!(ended, Ended::Kept);
                 drop(reply.send(ended));
                 return stays.then_some(Ok(()));
@@ -292,7 +293,8 @@ impl Keeper {
             }
         }
         // An ending that follows takes the progress along: one write instead of two.
-        if let Some(Order::End(Ending::Release(last) | Ending::Grant(last), _)) = self.backlog.front_mut()
+        if let Some(Order::End(ending, _)) = self.backlog.front_mut()
+            && let Ending::Release(last) | Ending::Grant(last) = &mut **ending
             && last.is_none()
             && replies.is_empty()
         {
@@ -433,7 +435,7 @@ impl Keeper {
     }
 
     /// Tells everybody that the lease is lost, until the worker has gone.
-    async fn mourn(mut self, loss: Loss) {
+    async fn mourn(mut self: Box<Self>, loss: Loss) {
         self.guard.change(|status| status.lost = Some(loss.clone()));
         loop {
             let waiting = self.backlog.pop_front();

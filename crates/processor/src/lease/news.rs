@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
 
 use super::{
-    document::Glimpse,
+    document::{Glimpse, Sighting},
+    observation::Observations,
     prefix::LeaseToken,
     store::{LeaseStore, Listing, StoredLease},
 };
@@ -18,6 +19,8 @@ pub struct News {
     store: Arc<LeaseStore>,
     position: Position,
     known: BTreeMap<LeaseToken, Glimpse>,
+    /// Whether everything since the last listing was or can still be read.
+    whole: bool,
 }
 
 #[derive(Debug)]
@@ -45,7 +48,7 @@ pub enum Heard {
 impl News {
     /// Nothing is known yet.
     pub fn new(store: &Arc<LeaseStore>) -> Self {
-        Self { store: Arc::clone(store), position: Position::Unknown, known: BTreeMap::new() }
+        Self { store: Arc::clone(store), position: Position::Unknown, known: BTreeMap::new(), whole: false }
     }
 
     /// Finds out where the feed ends, once. To be called before the leases are listed, so that nothing falls between.
@@ -65,6 +68,7 @@ impl News {
     pub fn know(&mut self, listing: &Listing) {
         let glimpse = |lease: &StoredLease| (lease.document.token.clone(), Glimpse::from(&lease.document));
         self.known = listing.leases.iter().map(glimpse).collect();
+        self.whole = matches!(self.position, Position::At(_));
     }
 
     /// The next changes in the lease container, but not before a pause. Stores that wake nobody never end it, and are
@@ -80,13 +84,37 @@ impl News {
         })
     }
 
-    /// Takes in changes. `mine` are the leases that the host works on, under `session`.
-    pub fn take(&mut self, page: Result<ChangePage>, mine: impl Fn(&LeaseToken) -> bool, session: &str) -> Heard {
+    /// The next changes in the lease container, without waiting for any; none if some may have been missed since the
+    /// last listing.
+    pub async fn page(&self) -> Option<Result<ChangePage>> {
+        let Position::At(position) = &self.position else { return None };
+        if !self.whole {
+            return None;
+        }
+        Some(self.store.container().read_changes(ReadChanges::new(FeedRange::full(), position.clone())).await)
+    }
+
+    /// Whether nothing had been written behind this page when it was read.
+    pub fn is_last(&self, page: &ChangePage) -> bool {
+        let reached = page.continuation.to_lsn(&self.store.container().identity().container);
+        page.changes.is_empty() || reached.is_ok_and(|reached| reached >= page.newest_lsn)
+    }
+
+    /// Takes in changes that were read at `now`. `mine` are the leases that the host works on, under `session`.
+    pub fn take(
+        &mut self,
+        page: Result<ChangePage>,
+        mine: impl Fn(&LeaseToken) -> bool,
+        session: &str,
+        observations: &mut Observations,
+        now: Duration,
+    ) -> Heard {
         let page = match page {
             Ok(page) => page,
             Err(error) => {
                 let gone = error.kind() == ErrorKind::RangeGone;
                 self.position = if gone { Position::None } else { Position::Unknown };
+                self.whole = false;
                 // What was missed meanwhile shows in the next listing.
                 return Heard::Nothing { read: 0 };
             }
@@ -95,11 +123,11 @@ impl News {
         let prefix = self.store.prefix().leases();
         let mut concerned = false;
         for change in page.changes.iter().filter(|change| change.id.starts_with(&prefix)) {
-            let seen = change.current.as_deref().and_then(Glimpse::parse);
-            let Some((token, glimpse)) = seen.and_then(|(token, glimpse)| Some((token.parse().ok()?, glimpse))) else {
+            let Some(Sighting { token, etag, glimpse }) = change.current.as_deref().and_then(Glimpse::parse) else {
                 concerned = true;
                 continue;
             };
+            observations.hear(&token, etag, now);
             let calm = glimpse.is_undisturbed(session) && mine(&token);
             if self.known.get(&token) != Some(&glimpse) {
                 concerned |= !calm;

@@ -9,7 +9,8 @@ use super::{prefix::LeaseToken, store::StoredLease};
 /// When each lease was last seen to change, on our own monotonic clock.
 #[derive(Debug, Default)]
 pub struct Observations {
-    seen: BTreeMap<LeaseToken, (ETag, Duration)>,
+    /// The version that was seen; none if it could not be told, which equals no other.
+    seen: BTreeMap<LeaseToken, (Option<ETag>, Duration)>,
 }
 
 impl Observations {
@@ -19,12 +20,25 @@ impl Observations {
         for lease in leases {
             let token = &lease.document.token;
             let since = match self.seen.get(token) {
-                Some((etag, since)) if *etag == lease.etag => *since,
+                Some((Some(etag), since)) if *etag == lease.etag => *since,
                 _ => now,
             };
-            seen.insert(token.clone(), (lease.etag.clone(), since));
+            seen.insert(token.clone(), (Some(lease.etag.clone()), since));
         }
         self.seen = seen;
+    }
+
+    /// Takes in one version of a lease that was read at `now`.
+    pub fn hear(&mut self, token: &LeaseToken, etag: Option<ETag>, now: Duration) {
+        let known = self.seen.get(token).is_some_and(|(seen, _)| seen.is_some() && *seen == etag);
+        if !known {
+            self.seen.insert(token.clone(), (etag, now));
+        }
+    }
+
+    /// Whether nothing was written to some lease for `expiration`.
+    pub fn any_silent(&self, expiration: Duration, now: Duration) -> bool {
+        self.seen.values().any(|(_, since)| now.saturating_sub(*since) >= expiration)
     }
 
     /// Whether nothing was written to the lease for `expiration`.

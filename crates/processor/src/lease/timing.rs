@@ -22,9 +22,12 @@ impl LeaseTiming {
     pub const REMOTE: Self =
         Self { acquire: Duration::from_secs(13), renew: Duration::from_secs(17), expiration: Duration::from_secs(60) };
 
-    /// For a lease container in the same process, where a request costs microseconds: 1, 2 and 8 s.
-    pub const EMBEDDED: Self =
-        Self { acquire: Duration::from_secs(1), renew: Duration::from_secs(2), expiration: Duration::from_secs(8) };
+    /// For a lease container in the same process, where a request costs microseconds: 1, 2.5 and 8 s.
+    pub const EMBEDDED: Self = Self {
+        acquire: Duration::from_secs(1),
+        renew: Duration::from_millis(2500),
+        expiration: Duration::from_secs(8),
+    };
 
     /// What hosts use unless told otherwise: depends on how far away their leases are.
     pub fn for_container(leases: &Container) -> Self {

@@ -2,12 +2,24 @@
 
 use std::borrow::Cow;
 
+use changefeed_core::ETag;
 use serde::Deserialize;
 
 use super::{
-    LeaseDocument,
+    LeaseDocument, LeaseToken,
     state::{GONE, HAND_OVER, PAUSED, SESSION},
 };
+
+/// One version of a lease, without what only its owner needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// The token of the lease.
+    pub token: LeaseToken,
+    /// The version; none if the document does not say.
+    pub etag: Option<ETag>,
+    /// What it says.
+    pub glimpse: Glimpse,
+}
 
 /// Who has a lease and who wants it. A checkpoint or a renewal changes nothing of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,9 +32,9 @@ pub struct Glimpse {
 }
 
 impl Glimpse {
-    /// Reads a document without keeping it, and its token; none if that cannot be done.
-    pub fn parse(body: &[u8]) -> Option<(String, Self)> {
-        let Skeleton { token, owner, properties } = serde_json::from_slice(body).ok()?;
+    /// Reads a document without keeping it; none if that cannot be done.
+    pub fn parse(body: &[u8]) -> Option<Sighting> {
+        let Skeleton { token, etag, owner, properties } = serde_json::from_slice(body).ok()?;
         let text = |key: &str| -> Option<String> {
             let found = properties.iter().flat_map(|properties| &properties.0).find(|(own, _)| own == key);
             found.map(|(_, text)| text.to_string()).filter(|text| !text.is_empty())
@@ -34,7 +46,8 @@ impl Glimpse {
             paused: text(PAUSED).is_some_and(|text| text == "true"),
             gone: text(GONE).is_some_and(|text| text == "true"),
         };
-        Some((token.into_owned(), glimpse))
+        let etag = etag.and_then(|etag| ETag::new(&*etag).ok());
+        Some(Sighting { token: token.parse().ok()?, etag, glimpse })
     }
 
     /// Whether the lease is this session's, and nobody wants anything of it.
@@ -59,6 +72,8 @@ impl From<&LeaseDocument> for Glimpse {
 struct Skeleton<'a> {
     #[serde(rename = "LeaseToken", borrow)]
     token: Cow<'a, str>,
+    #[serde(rename = "_etag", borrow, default)]
+    etag: Option<Cow<'a, str>>,
     #[serde(rename = "Owner", borrow, default)]
     owner: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -114,8 +129,8 @@ mod tests {
     }
 
     fn glimpse(lease: &LeaseDocument) -> Glimpse {
-        let (token, glimpse) = Glimpse::parse(&lease.to_json()).unwrap();
-        assert_eq!(token, lease.token.as_str());
+        let Sighting { token, glimpse, .. } = Glimpse::parse(&lease.to_json()).unwrap();
+        assert_eq!(token, lease.token);
         assert_eq!(glimpse, Glimpse::from(lease), "as the whole document says");
         glimpse
     }
