@@ -402,3 +402,19 @@ fn items_that_are_not_json_are_named() {
     let error = Items::of(&["{}", "{\"a\":"]).pages(&bind("SELECT * FROM c"), 10).unwrap_err();
     assert!(error.message.contains("p00001"), "{error}");
 }
+
+#[test]
+fn a_parameter_is_the_very_number_that_was_sent() {
+    let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..2_000 {
+        bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let number = f64::from_bits(bits);
+        if !number.is_finite() {
+            continue;
+        }
+        let items = Items::of(&[&format!(r#"{{"id":"1","v":{number:e}}}"#)]);
+        let query = r#"{"query":"SELECT VALUE c.id FROM c WHERE c.v = @v","parameters":[{"name":"@v","value":#}]}"#;
+        let bound = Bound::from_body(query.replace('#', &format!("{number:e}")).as_bytes()).unwrap();
+        assert_eq!(items.pages(&bound, 10).unwrap(), [r#""1""#], "{number:e}");
+    }
+}
