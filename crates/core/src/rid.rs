@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use bytes::BufMut;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -53,6 +54,12 @@ impl ResourceId {
         Self::child(database, container, PARTITION_KEY_RANGE, number)
     }
 
+    /// Reads an id; none if the text is not one. As `parse`, but without an explanation, which costs more than the
+    /// reading where most texts are names.
+    pub fn read(text: &str) -> Option<Self> {
+        decode(text.as_bytes()).and_then(|(bytes, count)| Self::from_bytes(bytes.get(..count)?))
+    }
+
     /// The id of the database this belongs to, or is.
     #[must_use]
     pub fn database_part(&self) -> Self {
@@ -82,6 +89,13 @@ impl ResourceId {
     /// The number of the partition key range, if this is the id of one.
     pub fn partition_key_range_number(&self) -> Option<u64> {
         self.child_number(PARTITION_KEY_RANGE)
+    }
+
+    /// Appends the text. Feeds show one id for each item, and formatting would take longer than encoding.
+    pub fn put(&self, out: &mut impl BufMut) {
+        let (bytes, count) = self.packed();
+        let (text, length) = encode(&bytes[..count]);
+        out.put_slice(&text[..length]);
     }
 
     /// The bytes behind the text: 4, 8 or 16.
@@ -152,7 +166,7 @@ impl FromStr for ResourceId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        decode(text.as_bytes()).and_then(|bytes| Self::from_bytes(&bytes)).ok_or_else(|| {
+        Self::read(text).ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidArgument,
                 format!("{text:?} is not the resource id of a database, a container or a child of one"),
@@ -188,29 +202,43 @@ fn encode(bytes: &[u8]) -> ([u8; MAX_CHARS], usize) {
     (text, length)
 }
 
-/// The reverse of [`encode`]; nothing for text that `encode` would not have written.
-fn decode(text: &[u8]) -> Option<Vec<u8>> {
+/// The reverse of [`encode`], and how many bytes; nothing for text that `encode` would not have written.
+fn decode(text: &[u8]) -> Option<([u8; MAX_BYTES], usize)> {
     let (groups, rest) = text.as_chunks::<4>();
     // The longest id has 24 characters; more is not worth decoding.
     if !rest.is_empty() || text.len() > MAX_CHARS {
         return None;
     }
-    let mut bytes = Vec::with_capacity(18);
+    let (mut bytes, mut length) = ([0; MAX_BYTES], 0);
     for group in groups {
         let letters = group.iter().take_while(|letter| **letter != b'=');
         let mut word = 0u32;
         let mut count = 0;
         for letter in letters {
-            let digit = ALPHABET.iter().position(|candidate| candidate == letter)?;
-            word |= (digit as u32) << (18 - 6 * count);
+            word |= digit(*letter)? << (18 - 6 * count);
             count += 1;
         }
         let [_, decoded @ ..] = word.to_be_bytes();
-        bytes.extend(decoded.iter().take(usize::saturating_sub(count, 1)));
+        for byte in decoded.iter().take(usize::saturating_sub(count, 1)) {
+            *bytes.get_mut(length)? = *byte;
+            length += 1;
+        }
     }
     // Stray bits, padding in the middle and single letters all fail to come back as the same text.
-    let (again, length) = encode(&bytes);
-    (again[..length] == *text).then_some(bytes)
+    let (again, chars) = encode(&bytes[..length]);
+    (again[..chars] == *text).then_some((bytes, length))
+}
+
+/// The place of a letter in the alphabet.
+fn digit(letter: u8) -> Option<u32> {
+    Some(match letter {
+        b'A'..=b'Z' => u32::from(letter - b'A'),
+        b'a'..=b'z' => u32::from(letter - b'a') + 26,
+        b'0'..=b'9' => u32::from(letter - b'0') + 52,
+        b'+' => 62,
+        b'-' => 63,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -225,7 +253,11 @@ mod tests {
         assert_eq!(ResourceId::database(DB).to_string(), "ADyiAA==");
         assert_eq!(ResourceId::container(DB, COLL).to_string(), "ADyiAIABAAE=");
         assert_eq!(ResourceId::document(DB, COLL, 13).unwrap().to_string(), "ADyiAIABAAENAAAAAAAAAA==");
-        assert_eq!(ResourceId::partition_key_range(DB, COLL, 0).unwrap().to_string(), "ADyiAIABAAEAAAAAAAAAUA==");
+        let range = ResourceId::partition_key_range(DB, COLL, 0).unwrap();
+        assert_eq!(range.to_string(), "ADyiAIABAAEAAAAAAAAAUA==");
+        let mut text = Vec::new();
+        range.put(&mut text);
+        assert_eq!(text, range.to_string().as_bytes());
     }
 
     #[test]

@@ -205,14 +205,14 @@ impl EmbeddedContainer {
         }
     }
 
-    fn item(&self, entry: &Entry, stored: &Bytes) -> Result<Item> {
+    fn item(&self, entry: &Entry, stored: Bytes) -> Result<Item> {
         Ok(Item {
             id: entry.key.id.clone(),
             etag: body::typed_etag(self.number, entry.place)?,
             timestamp: Timestamp::from_millis(entry.timestamp),
             lsn: Lsn::new(entry.place.lsn),
             rid: ResourceId::document(self.identity.database.database_number(), self.number, entry.ordinal)?,
-            body: Bytes::from(body::without_lsn(stored.to_vec(), entry.place.lsn)),
+            body: body::without_lsn(stored, entry.place.lsn),
         })
     }
 
@@ -250,15 +250,15 @@ fn files(segments: &Segments, numbers: impl Iterator<Item = u32>) -> Files {
 
 impl Chosen {
     fn read(self, container: u32, rid: ResourceId, buffers: &Arc<Buffers>) -> Result<ChangePage> {
-        let current: Vec<Wanted> =
-            self.picked.iter().filter_map(|picked| wanted(container, picked.place, picked.current)).collect();
+        let mut current = Vec::with_capacity(self.picked.len());
+        current.extend(self.picked.iter().filter_map(|picked| wanted(container, picked.place, picked.current)));
         let previous =
             |picked: &Picked| picked.previous.and_then(|(place, location)| wanted(container, place, location));
         let older: Vec<Wanted> = self.picked.iter().filter_map(previous).collect();
         let mut current = reader::read_bodies(&self.files, &current, buffers)?.into_iter();
         let mut older = reader::read_bodies(&self.files, &older, buffers)?.into_iter();
         let changes = self.picked.into_iter().map(|picked| Change {
-            id: picked.key.id.clone(),
+            id: picked.id,
             rid: ResourceId::document(rid.database_number(), container, picked.ordinal).ok(),
             lsn: Lsn::new(picked.place.lsn),
             timestamp: Timestamp::from_millis(picked.timestamp),
@@ -333,13 +333,13 @@ impl Backend for EmbeddedContainer {
             let state = self.owner.shared.state.read();
             let (_, index) = state.container(self.number, &self.name)?;
             let entry = index.item(&own).filter(|entry| !index.is_expired(entry, self.now())).cloned();
-            entry.map(|entry| (files(&state.segments, [entry.location.segment].into_iter()), entry))
+            entry.map(|entry| (state.segments.file(entry.location.segment), entry))
         };
-        let Some((files, entry)) = found else {
+        let Some((file, entry)) = found else {
             return Err(Error::new(ErrorKind::ItemNotFound, format!("there is no item {} in {}", key.id, self.name)));
         };
-        let bodies = reader::read_bodies(&files, &[self.wanted(&entry)], &self.owner.shared.buffers)?;
-        self.item(&entry, bodies.first().unwrap_or(&Bytes::new()))
+        let file = file.ok_or_else(|| reader::not_open(entry.location.segment))?;
+        self.item(&entry, reader::read_body(&*file, &self.wanted(&entry))?)
     }
 
     async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
@@ -363,7 +363,7 @@ impl Backend for EmbeddedContainer {
         let bodies = reader::read_bodies(&files, &wanted, &self.owner.shared.buffers)?;
         let next = entries.last().filter(|_| more).map(|entry| Cursor::print(&entry.key));
         let cursors = entries.iter().filter(|_| request.cursors).map(|entry| Cursor::print(&entry.key)).collect();
-        let items = entries.iter().zip(&bodies).map(|(entry, body)| self.item(entry, body));
+        let items = entries.iter().zip(bodies).map(|(entry, body)| self.item(entry, body));
         Ok(ItemPage { items: items.collect::<Result<_>>()?, cursors, next })
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use changefeed_core::{
     ETag, Error, ErrorKind, ItemId, MAX_ITEM_BYTES, PartitionKey, PartitionKeyDefinition, ResourceId, Result,
 };
@@ -198,14 +198,26 @@ pub(crate) fn closing(rid: &ResourceId, container: u32, place: Place, seconds: u
     format!(",\"_rid\":\"{rid}\",\"_etag\":\"\\\"{inner}\\\"\",\"_ts\":{seconds},\"_lsn\":{}}}", place.lsn)
 }
 
-/// A stored body without its `_lsn`, as point reads show it.
-pub(crate) fn without_lsn(mut stored: Vec<u8>, lsn: u64) -> Vec<u8> {
-    let tail = format!(",\"_lsn\":{lsn}}}");
-    if stored.ends_with(tail.as_bytes()) {
-        stored.truncate(stored.len() - tail.len());
-        stored.push(b'}');
-    }
-    stored
+/// A stored body without its `_lsn`, as point reads show it. Copies only what others hold, too.
+pub(crate) fn without_lsn(mut stored: Bytes, lsn: u64) -> Bytes {
+    let Some(length) = length_without_lsn(&stored, lsn) else { return stored };
+    stored.truncate(length);
+    let mut open = stored.try_into_mut().unwrap_or_else(|stored| {
+        let mut copy = BytesMut::with_capacity(length + 1);
+        copy.extend_from_slice(&stored);
+        copy
+    });
+    open.extend_from_slice(b"}");
+    open.freeze()
+}
+
+/// The length of a stored body up to its `_lsn`, if it ends with that.
+fn length_without_lsn(stored: &[u8], lsn: u64) -> Option<usize> {
+    let open = stored.strip_suffix(b"}")?;
+    let digits = open.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (rest, number) = open.split_at(open.len() - digits);
+    let is_own = std::str::from_utf8(number).ok()?.parse() == Ok(lsn);
+    rest.strip_suffix(b",\"_lsn\":").filter(|_| is_own).map(<[u8]>::len)
 }
 
 #[cfg(test)]
@@ -270,7 +282,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_slice(&stored).unwrap();
         assert_eq!(value["_etag"], etag(2, place));
         assert_eq!(value["_lsn"], 255);
-        let value: serde_json::Value = serde_json::from_slice(&without_lsn(stored, 255)).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&without_lsn(stored.into(), 255)).unwrap();
         assert_eq!(value.get("_lsn"), None);
         assert_eq!(value["_rid"], rid.to_string());
     }

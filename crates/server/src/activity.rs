@@ -4,6 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::header::HeaderValue;
 
+/// The form of a UUID: so many characters, dashes here, hexadecimal digits elsewhere.
+const UUID_CHARS: usize = 36;
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
 /// Makes ids in the form of UUIDs: chance once, then a counter, so that no request waits for the system.
 #[derive(Debug)]
 pub(crate) struct Activities {
@@ -31,15 +36,12 @@ impl Activities {
         // The places that say: a random UUID.
         let high = self.start & 0xffff_ffff_ffff_0fff | 0x4000;
         let low = low & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;
-        let text = format!(
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            high >> 32,
-            high >> 16 & 0xffff,
-            high & 0xffff,
-            low >> 48,
-            low & 0xffff_ffff_ffff
-        );
-        HeaderValue::from_str(&text)
+        let mut text = [b'-'; UUID_CHARS];
+        let mut digits = [high, low].into_iter().flat_map(|half| (0..16).rev().map(move |at| half >> (4 * at) & 15));
+        for char in text.iter_mut().enumerate().filter(|(at, _)| !DASHES.contains(at)).map(|(_, char)| char) {
+            *char = digits.next().map_or(b'0', |digit| HEX[digit as usize]);
+        }
+        HeaderValue::from_bytes(&text)
             .unwrap_or_else(|_| HeaderValue::from_static("00000000-0000-4000-8000-000000000000"))
     }
 }

@@ -43,7 +43,7 @@ fn half_a_second() -> u64 {
 }
 
 /// Carries out a call of our own.
-pub(crate) async fn call(service: &Service, request: &Request, name: &str) -> Answer<Reply> {
+pub(crate) async fn call(service: &Service, request: &Request<'_>, name: &str) -> Answer<Reply> {
     match (name, &request.method) {
         ("split", &Method::POST) => split(service, parse(request)?).await,
         ("merge", &Method::POST) => merge(service, parse(request)?).await,
@@ -59,7 +59,7 @@ pub(crate) async fn call(service: &Service, request: &Request, name: &str) -> An
     }
 }
 
-fn parse<T: DeserializeOwned>(request: &Request) -> Answer<T> {
+fn parse<T: DeserializeOwned>(request: &Request<'_>) -> Answer<T> {
     serde_json::from_slice(&request.body)
         .map_err(|error| Problem::bad_request(format!("the body of this call: {error}")))
 }
@@ -114,7 +114,7 @@ fn throttle(service: &Service, call: &Throttle) -> Answer<Reply> {
     Ok(Reply::json(StatusCode::OK, &json!({ "throttledForSeconds": seconds.as_secs_f64() })))
 }
 
-fn faults(service: &Service, request: &Request, method: &Method) -> Answer<Reply> {
+fn faults(service: &Service, request: &Request<'_>, method: &Method) -> Answer<Reply> {
     match *method {
         Method::POST => {
             let fault: Fault = parse(request)?;

@@ -101,14 +101,12 @@ impl Keys {
         self.0.iter().any(|key| key.is_emulators)
     }
 
-    /// What a signature over any of `texts` allows. All keys and texts are tried, whichever fits.
-    fn access(&self, signature: &[u8], texts: &[String]) -> Option<Access> {
+    /// What a signature over `text` allows. All keys are tried, whichever fits.
+    fn access(&self, signature: &[u8], text: &str) -> Option<Access> {
         let mut found = None;
         for key in &self.0 {
-            for text in texts {
-                if key.over(text).verify_slice(signature).is_ok() {
-                    found = Some(key.access);
-                }
+            if key.over(text).verify_slice(signature).is_ok() {
+                found = Some(key.access);
             }
         }
         found
@@ -130,12 +128,17 @@ impl fmt::Debug for Keys {
 }
 
 fn text_to_sign(verb: &str, kind: &str, link: &str, ms_date: &str, date: &str) -> String {
-    format!(
-        "{}\n{kind}\n{link}\n{}\n{}\n",
-        verb.to_ascii_lowercase(),
-        ms_date.to_ascii_lowercase(),
-        date.to_ascii_lowercase()
-    )
+    let parts = [(verb, true), (kind, false), (link, false), (ms_date, true), (date, true)];
+    let mut text = String::with_capacity(parts.iter().map(|(part, _)| part.len() + 1).sum());
+    for (part, in_lower_case) in parts {
+        let start = text.len();
+        text.push_str(part);
+        if in_lower_case {
+            text[start..].make_ascii_lowercase();
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// Why a request is refused.
@@ -192,7 +195,13 @@ pub struct Signed<'a> {
 ///
 /// # Errors
 /// Says why it may do nothing.
-pub fn authorize(keys: &Keys, verb: &str, path: &Path, signed: Signed<'_>, now: Timestamp) -> Result<Access, Refusal> {
+pub fn authorize(
+    keys: &Keys,
+    verb: &str,
+    path: &Path<'_>,
+    signed: Signed<'_>,
+    now: Timestamp,
+) -> Result<Access, Refusal> {
     let signature = parse(signed.authorization.ok_or(Refusal::Missing)?)?;
     let ms_date = signed.ms_date.unwrap_or("");
     let date = signed.date.unwrap_or("");
@@ -210,11 +219,15 @@ pub fn authorize(keys: &Keys, verb: &str, path: &Path, signed: Signed<'_>, now: 
     } else {
         &["", date]
     };
-    let mut texts = Vec::with_capacity(4);
+    let mut found = None;
+    // All that may have been signed is tried, whichever fits.
     for link in &path.links {
-        texts.extend(dates.iter().map(|date| text_to_sign(verb, path.kind, link, ms_date, date)));
+        for date in dates {
+            let text = text_to_sign(verb, path.kind, link, ms_date, date);
+            found = keys.access(&signature, &text).or(found);
+        }
     }
-    keys.access(&signature, &texts).ok_or(Refusal::WrongSignature)
+    found.ok_or(Refusal::WrongSignature)
 }
 
 /// The signature in an authorization header.

@@ -109,7 +109,7 @@ impl Outcome {
     }
 }
 
-pub(crate) async fn run(request: &Request, open: &Open) -> Answer<Reply> {
+pub(crate) async fn run(request: &Request<'_>, open: &Open) -> Answer<Reply> {
     let body = items::text_body(request)?;
     let operations: Vec<Operation<'_>> = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("the body of a batch is a JSON array of operations: {error}")))?;

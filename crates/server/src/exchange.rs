@@ -17,22 +17,31 @@ pub(crate) const PROTOCOL_VERSION: &str = "2020-07-15";
 
 /// A request with its body read.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct Request<'a> {
     pub(crate) method: Method,
-    pub(crate) path: Path,
+    pub(crate) path: Path<'a>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Scheme and authority under which the client reached us.
-    pub(crate) endpoint: String,
+    /// The authority of its URL, where that has one.
+    pub(crate) authority: Option<&'a str>,
+    /// Whether it came encrypted.
+    pub(crate) secure: bool,
 }
 
-impl Request {
+impl Request<'_> {
     /// A header's text; an empty header counts as absent.
     pub(crate) fn text(&self, name: &HeaderName) -> Answer<Option<&str>> {
         let Some(value) = self.headers.get(name) else { return Ok(None) };
         let text = std::str::from_utf8(value.as_bytes())
             .map_err(|_| Problem::bad_request(format!("the header {name} is not UTF-8")))?;
         Ok(Some(text).filter(|text| !text.is_empty()))
+    }
+
+    /// Scheme and authority under which the client reached us.
+    pub(crate) fn endpoint(&self) -> String {
+        let host = self.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.or(self.authority).unwrap_or("localhost");
+        format!("{}://{host}", if self.secure { "https" } else { "http" })
     }
 
     /// Whether a header says `true`, in any case.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use changefeed_core::Timestamp;
+use changefeed_core::{Clock, Timestamp};
 use hyper::StatusCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -102,11 +102,11 @@ impl Faults {
     }
 
     /// What waits for a request.
-    pub(crate) fn trouble(&self, method: &str, raw_path: &str, path: &Path, now: Timestamp) -> Option<Trouble> {
+    pub(crate) fn trouble(&self, method: &str, raw_path: &str, path: &Path<'_>, clock: &dyn Clock) -> Option<Trouble> {
         if !self.any.load(Ordering::Acquire) || matches!(path.target, Target::Admin(_)) {
             return None;
         }
-        if let Some(wait) = self.throttled(path, now) {
+        if let Some(wait) = self.throttled(path, clock.wall()) {
             return Some(Trouble::Before(Problem::throttled(wait)));
         }
         let mut faults = self.faults.lock();
@@ -127,7 +127,7 @@ impl Faults {
         Some(trouble)
     }
 
-    fn throttled(&self, path: &Path, now: Timestamp) -> Option<Duration> {
+    fn throttled(&self, path: &Path<'_>, now: Timestamp) -> Option<Duration> {
         let mut throttles = self.throttles.lock();
         throttles.retain(|throttle| throttle.until > now);
         let container = match &path.target {

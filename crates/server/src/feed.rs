@@ -23,7 +23,7 @@ const DEFAULT_PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
 /// The mode that a request asks for; none if it is not about the change feed.
-pub(crate) fn mode(request: &Request) -> Answer<Option<Mode>> {
+pub(crate) fn mode(request: &Request<'_>) -> Answer<Option<Mode>> {
     let Some(manipulation) = request.text(&names::A_IM)? else { return Ok(None) };
     let asks = |word: &str| manipulation.split(',').any(|given| given.trim().eq_ignore_ascii_case(word));
     if asks("Incremental feed") {
@@ -35,7 +35,7 @@ pub(crate) fn mode(request: &Request) -> Answer<Option<Mode>> {
     }
 }
 
-pub(crate) async fn read(request: &Request, open: &Open, mode: Mode) -> Answer<Reply> {
+pub(crate) async fn read(request: &Request<'_>, open: &Open, mode: Mode) -> Answer<Reply> {
     let scope = scope::of_request(request, open)?;
     if !scope.is_given && open.fresh_ranges().await?.len() > 1 {
         return Err(Problem::bad_request(
@@ -86,7 +86,7 @@ fn session_lsn(page: &ChangePage) -> u64 {
     }
 }
 
-fn wire_format(request: &Request, mode: Mode) -> Answer<WireFormat> {
+fn wire_format(request: &Request<'_>, mode: Mode) -> Answer<WireFormat> {
     match request.text(&names::WIRE_FORMAT)? {
         Some(ENVELOPE_VERSION) => Ok(WireFormat::Envelope),
         Some(other) => Err(Problem::bad_request(format!(
@@ -98,7 +98,7 @@ fn wire_format(request: &Request, mode: Mode) -> Answer<WireFormat> {
 }
 
 /// Where to begin, and what to skip. Clients that began at a time send it along with every later continuation.
-fn start(request: &Request) -> Answer<(StartFrom, Option<Timestamp>)> {
+fn start(request: &Request<'_>) -> Answer<(StartFrom, Option<Timestamp>)> {
     let since = request.text(&header::IF_MODIFIED_SINCE)?.map(time).transpose()?;
     Ok(match (request.text(&header::IF_NONE_MATCH)?, since) {
         (Some("*"), _) => (StartFrom::Now, None),

@@ -18,7 +18,7 @@ use crate::{
     open::Open,
     patch::Patch,
     problem::{Answer, Problem},
-    render, scope, session,
+    render, scope,
 };
 
 /// First byte of a body in Cosmos binary JSON; no JSON text begins with it.
@@ -29,10 +29,14 @@ const PATCH_ATTEMPTS: usize = 20;
 
 /// Where an item stands, for the headers of an answer.
 pub(crate) fn set_place(reply: &mut Reply, open: &Open, range: &RangeId, lsn: u64) {
-    reply.set(&names::LSN, HeaderValue::from(lsn));
-    reply.set_text(&names::RANGE_ID, range.as_str());
-    reply.set_text(&names::SESSION_TOKEN, &session::token(range.as_str(), lsn));
-    for (name, value) in [(&names::CONTENT_PATH, &open.rid_header), (&names::ALT_CONTENT_PATH, &open.name_header)] {
+    let place = open.place(range, lsn);
+    for (name, value) in [
+        (&names::LSN, &place.lsn_header),
+        (&names::RANGE_ID, &place.range_header),
+        (&names::SESSION_TOKEN, &place.token_header),
+        (&names::CONTENT_PATH, &open.rid_header),
+        (&names::ALT_CONTENT_PATH, &open.name_header),
+    ] {
         if let Some(value) = value {
             reply.set(name, value.clone());
         }
@@ -41,7 +45,7 @@ pub(crate) fn set_place(reply: &mut Reply, open: &Open, range: &RangeId, lsn: u6
 
 /// A refusal with where its item is or would be: the session that did not find an item is a session too, and clients
 /// drop what they know about ranges when an answer names none.
-pub(crate) async fn placed(mut problem: Problem, request: &Request, open: &Open) -> Problem {
+pub(crate) async fn placed(mut problem: Problem, request: &Request<'_>, open: &Open) -> Problem {
     let key = scope::partition_key(request).ok().flatten();
     let Some(epk) = key.and_then(|key| open.identity().partition_key.epk(&key).ok()) else { return problem };
     if let Ok(range) = open.range_of(&epk).await {
@@ -53,7 +57,7 @@ pub(crate) async fn placed(mut problem: Problem, request: &Request, open: &Open)
 }
 
 /// The body of a write as JSON text.
-pub(crate) fn text_body(request: &Request) -> Answer<Bytes> {
+pub(crate) fn text_body(request: &Request<'_>) -> Answer<Bytes> {
     match request.body.first() {
         Some(&BINARY_PREAMBLE) => binary_json::to_text(&request.body)
             .map(Bytes::from)
@@ -63,7 +67,7 @@ pub(crate) fn text_body(request: &Request) -> Answer<Bytes> {
 }
 
 /// Creates or upserts an item.
-pub(crate) async fn create(request: &Request, open: &Open) -> Answer<Reply> {
+pub(crate) async fn create(request: &Request<'_>, open: &Open) -> Answer<Reply> {
     let body = text_body(request)?;
     let write = if request.flag(&names::IS_UPSERT) {
         Write::Upsert { body, if_match: if_match(request)? }
@@ -74,8 +78,8 @@ pub(crate) async fn create(request: &Request, open: &Open) -> Answer<Reply> {
 }
 
 /// Replaces an item.
-pub(crate) async fn replace(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
-    let key = key_of(request, open, segment).await?;
+pub(crate) async fn replace(request: &Request<'_>, open: &Open, segment: &str) -> Answer<Reply> {
+    let (key, _) = key_of(request, open, segment).await?;
     let body = text_body(request)?;
     check_id(&body, &key.id)?;
     let write = Write::Replace { body, if_match: if_match(request)? };
@@ -83,16 +87,16 @@ pub(crate) async fn replace(request: &Request, open: &Open, segment: &str) -> An
 }
 
 /// Deletes an item.
-pub(crate) async fn delete(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
-    let key = key_of(request, open, segment).await?;
+pub(crate) async fn delete(request: &Request<'_>, open: &Open, segment: &str) -> Answer<Reply> {
+    let (key, _) = key_of(request, open, segment).await?;
     let write = Write::Delete { id: key.id, if_match: if_match(request)? };
     write_one(request, open, Some(key.partition_key), write).await
 }
 
 /// Reads an item.
-pub(crate) async fn read(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
-    let key = key_of(request, open, segment).await?;
-    let range = open.range_of(&open.identity().partition_key.epk(&key.partition_key)?).await?;
+pub(crate) async fn read(request: &Request<'_>, open: &Open, segment: &str) -> Answer<Reply> {
+    let (key, epk) = key_of(request, open, segment).await?;
+    let range = open.range_of(&epk).await?;
     let item = open.container.backend().read_item(&key).await?;
     open.saw(item.lsn.get());
     let unchanged =
@@ -105,8 +109,8 @@ pub(crate) async fn read(request: &Request, open: &Open, segment: &str) -> Answe
 }
 
 /// Changes parts of an item.
-pub(crate) async fn patch(request: &Request, open: &Open, segment: &str) -> Answer<Reply> {
-    let key = key_of(request, open, segment).await?;
+pub(crate) async fn patch(request: &Request<'_>, open: &Open, segment: &str) -> Answer<Reply> {
+    let (key, _) = key_of(request, open, segment).await?;
     let patch = parse_patch(&request.body)?;
     let wanted = if_match(request)?;
     for _ in 0..PATCH_ATTEMPTS {
@@ -148,7 +152,7 @@ pub(crate) fn apply_patch(patch: &Patch, body: &[u8], open: &Open) -> Answer<Byt
 }
 
 /// Performs one write and shows its result.
-async fn write_one(request: &Request, open: &Open, key: Option<PartitionKey>, write: Write) -> Answer<Reply> {
+async fn write_one(request: &Request<'_>, open: &Open, key: Option<PartitionKey>, write: Write) -> Answer<Reply> {
     let minimal = request.wants_minimal();
     let definition = &open.identity().partition_key;
     let epk = match (&key, &write) {
@@ -178,7 +182,7 @@ fn shown(written: &Written, open: &Open) -> Reply {
 }
 
 /// The version that a write is bound to; none if any will do.
-fn if_match(request: &Request) -> Answer<Option<ETag>> {
+fn if_match(request: &Request<'_>) -> Answer<Option<ETag>> {
     parse_if_match(request.text(&header::IF_MATCH)?)
 }
 
@@ -210,23 +214,36 @@ pub(crate) fn check_id(body: &[u8], id: &ItemId) -> Answer<()> {
     }
 }
 
-/// The key of the item under a segment of a path: its id or its resource id.
-async fn key_of(request: &Request, open: &Open, segment: &str) -> Answer<ItemKey> {
-    let definition = &open.identity().partition_key;
+/// The key of the item under a segment of a path, which is its id or its resource id; and where that key lies.
+async fn key_of(request: &Request<'_>, open: &Open, segment: &str) -> Answer<(ItemKey, Epk)> {
     let given = scope::partition_key(request)?;
-    let rid = segment.parse::<ResourceId>().ok().filter(|rid| rid.document_number().is_some());
-    if let Some(rid) = rid.filter(|rid| rid.container_part() == Some(open.identity().container)) {
-        let range = given.as_ref().map_or(Ok(FeedRange::full()), |key| definition.key_range(key))?;
-        if let Some(id) = open.id_of(rid, range).await? {
-            let key = ItemKey { partition_key: key_or_id(given, open, &id)?, id };
-            let item: Item = open.container.backend().read_item(&key).await?;
-            return if item.rid == rid { Ok(key) } else { Err(Problem::not_found(format!("there is no item {rid}"))) };
-        }
+    let rid = ResourceId::read(segment).filter(|rid| rid.document_number().is_some());
+    if let Some(rid) = rid.filter(|rid| rid.container_part() == Some(open.identity().container))
+        && let Some(id) = Box::pin(id_of(rid, given.as_ref(), open)).await?
+    {
+        let (key, epk) = located(given, open, id)?;
+        let item: Item = open.container.backend().read_item(&key).await?;
+        return if item.rid == rid {
+            Ok((key, epk))
+        } else {
+            Err(Problem::not_found(format!("there is no item {rid}")))
+        };
     }
-    let id = ItemId::new(segment)?;
+    located(given, open, ItemId::new(segment)?)
+}
+
+/// The id of the item with a resource id, among those under a partition key if one is given.
+async fn id_of(rid: ResourceId, given: Option<&PartitionKey>, open: &Open) -> Answer<Option<ItemId>> {
+    let definition = &open.identity().partition_key;
+    let range = given.map_or(Ok(FeedRange::full()), |key| definition.key_range(key))?;
+    Ok(open.id_of(rid, range).await?)
+}
+
+/// The key of an item, and where it lies.
+fn located(given: Option<PartitionKey>, open: &Open, id: ItemId) -> Answer<(ItemKey, Epk)> {
     let partition_key = key_or_id(given, open, &id)?;
-    definition.epk(&partition_key)?;
-    Ok(ItemKey { partition_key, id })
+    let epk = open.identity().partition_key.epk(&partition_key)?;
+    Ok((ItemKey { partition_key, id }, epk))
 }
 
 /// The partition key of the header, or the id where that is the partition key.

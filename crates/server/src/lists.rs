@@ -52,7 +52,7 @@ pub(crate) fn decode(text: &str) -> Answer<String> {
 }
 
 /// One page of the items of a container.
-pub(crate) async fn read(request: &Request, open: &Open) -> Answer<Reply> {
+pub(crate) async fn read(request: &Request<'_>, open: &Open) -> Answer<Reply> {
     let scope = scope::of_request(request, open)?;
     let page = open
         .container
@@ -77,7 +77,7 @@ pub(crate) async fn read(request: &Request, open: &Open) -> Answer<Reply> {
 }
 
 /// Where the listing of the container `rid` goes on.
-fn after(request: &Request, rid: &str) -> Answer<Option<String>> {
+fn after(request: &Request<'_>, rid: &str) -> Answer<Option<String>> {
     let Some(text) = request.text(&names::CONTINUATION)? else { return Ok(None) };
     decode(unbind(rid, text)?).map(Some)
 }

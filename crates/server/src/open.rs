@@ -16,6 +16,8 @@ use hyper::header::HeaderValue;
 use parking_lot::{Mutex, RwLock};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 
+use crate::session;
+
 /// How old the known ranges of a container may be, in milliseconds. Splits through this server are known at once.
 const RANGES_AGE_MILLIS: u64 = 1000;
 
@@ -36,6 +38,7 @@ pub(crate) struct Open {
     pub(crate) rid_header: Option<HeaderValue>,
     pub(crate) name_header: Option<HeaderValue>,
     newest: AtomicU64,
+    place: Mutex<Option<Arc<Place>>>,
     ranges: Mutex<Option<(Timestamp, Arc<[PhysicalRange]>)>>,
     rids: Mutex<BTreeMap<ResourceId, ItemId>>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -54,6 +57,7 @@ impl Open {
             name_link,
             container,
             newest: AtomicU64::new(0),
+            place: Mutex::new(None),
             ranges: Mutex::new(None),
             rids: Mutex::new(BTreeMap::new()),
             clock,
@@ -72,6 +76,19 @@ impl Open {
     /// An LSN that the container has reached; it may have gone further.
     pub(crate) fn reached(&self) -> u64 {
         self.newest.load(Ordering::Relaxed)
+    }
+
+    /// A range and an LSN as headers. The last one is kept: between two writes all answers say the same.
+    pub(crate) fn place(&self, range: &RangeId, lsn: u64) -> Arc<Place> {
+        if let Some(place) = &*self.place.lock()
+            && place.lsn == lsn
+            && place.range == *range
+        {
+            return Arc::clone(place);
+        }
+        let place = Arc::new(Place::new(range, lsn));
+        *self.place.lock() = Some(Arc::clone(&place));
+        place
     }
 
     /// The newest LSN, from the store.
@@ -146,6 +163,28 @@ impl Open {
                 Some(next) => request.after = Some(next),
                 None => return Ok(None),
             }
+        }
+    }
+}
+
+/// A range and an LSN, as the headers of an answer tell them.
+#[derive(Debug)]
+pub(crate) struct Place {
+    range: RangeId,
+    lsn: u64,
+    pub(crate) lsn_header: Option<HeaderValue>,
+    pub(crate) range_header: Option<HeaderValue>,
+    pub(crate) token_header: Option<HeaderValue>,
+}
+
+impl Place {
+    fn new(range: &RangeId, lsn: u64) -> Self {
+        Self {
+            range: range.clone(),
+            lsn,
+            lsn_header: Some(HeaderValue::from(lsn)),
+            range_header: HeaderValue::from_str(range.as_str()).ok(),
+            token_header: HeaderValue::from_str(&session::token(range.as_str(), lsn)).ok(),
         }
     }
 }

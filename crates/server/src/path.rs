@@ -1,56 +1,60 @@
 //! What a URL is about. Paths are read by position, never by searching for words: a database may be called `colls`.
 
-use std::str;
+use std::borrow::Cow;
 
+use changefeed_core::ResourceId;
 use percent_encoding::percent_decode_str;
 
 /// The longest path that is looked at.
 const MAX_PATH_BYTES: usize = 8 * 1024;
+
+/// How many segments a path to an item has.
+const USUAL_SEGMENTS: usize = 6;
 
 /// The first segment of our own calls.
 pub(crate) const ADMIN: &str = "_changefeed";
 
 /// What a request is about. Segments are decoded, and are names or resource ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum Target<'a> {
     /// The account itself.
     Account,
     /// All databases.
     Databases,
     /// One database.
-    Database(String),
+    Database(Cow<'a, str>),
     /// All containers of a database.
-    Containers(String),
+    Containers(Cow<'a, str>),
     /// One container: database, container.
-    Container(String, String),
+    Container(Cow<'a, str>, Cow<'a, str>),
     /// All items of a container.
-    Items(String, String),
+    Items(Cow<'a, str>, Cow<'a, str>),
     /// One item: database, container, item.
-    Item(String, String, String),
+    Item(Cow<'a, str>, Cow<'a, str>, Cow<'a, str>),
     /// The partition key ranges of a container.
-    Ranges(String, String),
+    Ranges(Cow<'a, str>, Cow<'a, str>),
     /// One of the feeds of a container that are always empty here (`sprocs`, `triggers`, `udfs`, `conflicts`), or
     /// something in it.
-    Scripts(String, String, &'static str),
+    Scripts(Cow<'a, str>, Cow<'a, str>, &'static str),
     /// All users of a database, which are always none.
-    Users(String),
+    Users(Cow<'a, str>),
     /// All offers.
     Offers,
     /// One offer.
-    Offer(String),
+    Offer(Cow<'a, str>),
     /// A call of our own: what follows `/_changefeed/`.
-    Admin(String),
+    Admin(Cow<'a, str>),
 }
 
 /// A path as it came, and what it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
+pub struct Path<'a> {
     /// What it is about.
-    pub target: Target,
+    pub target: Target<'a>,
     /// The type of the resource, as it is signed.
     pub kind: &'static str,
     /// The link of the resource in each form in which a client may have signed it.
-    pub links: Vec<String>,
+    pub links: Vec<Cow<'a, str>>,
 }
 
 /// Why a path is refused.
@@ -79,73 +83,79 @@ impl BadPath {
     }
 }
 
-impl Path {
+impl<'a> Path<'a> {
     /// Reads the path of a URL, still encoded, without its query.
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub fn parse(raw: &str) -> Result<Self, BadPath> {
+    pub fn parse(raw: &'a str) -> Result<Self, BadPath> {
         if raw.len() > MAX_PATH_BYTES {
             return Err(BadPath::TooLong);
         }
         let inner = raw.strip_prefix('/').unwrap_or(raw);
         let inner = inner.strip_suffix('/').unwrap_or(inner);
         if inner.is_empty() {
-            return Ok(Self { target: Target::Account, kind: "", links: vec![String::new()] });
+            return Ok(Self { target: Target::Account, kind: "", links: vec![Cow::Borrowed("")] });
         }
-        let segments: Vec<String> = inner.split('/').map(decode).collect::<Result<_, _>>()?;
+        let mut segments = Vec::with_capacity(USUAL_SEGMENTS);
+        for segment in inner.split('/') {
+            segments.push(decode(segment)?);
+        }
         let (target, kind) = target(&segments).ok_or(BadPath::Unknown)?;
         Ok(Self { links: links(inner, &segments, kind), target, kind })
     }
 }
 
 /// Decodes once; what is refused here never becomes a name.
-fn decode(segment: &str) -> Result<String, BadPath> {
-    let bytes: Vec<u8> = percent_decode_str(segment).collect();
-    let text = String::from_utf8(bytes).map_err(|_| BadPath::BadSegment)?;
-    let bad = text.is_empty() || text.contains(['/', '\\', '#', '?']) || text.chars().any(char::is_control);
-    if bad { Err(BadPath::BadSegment) } else { Ok(text) }
+fn decode(segment: &str) -> Result<Cow<'_, str>, BadPath> {
+    let text = percent_decode_str(segment).decode_utf8().map_err(|_| BadPath::BadSegment)?;
+    let forbidden = |char: char| matches!(char, '/' | '\\' | '#' | '?') || char.is_control();
+    if text.is_empty() || text.chars().any(forbidden) { Err(BadPath::BadSegment) } else { Ok(text) }
 }
 
-fn target(segments: &[String]) -> Option<(Target, &'static str)> {
-    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
-    let own = |word: &&str| (*word).to_owned();
+fn target<'a>(segments: &[Cow<'a, str>]) -> Option<(Target<'a>, &'static str)> {
+    let mut words = Vec::with_capacity(USUAL_SEGMENTS);
+    words.extend(segments.iter().map(|segment| &**segment));
+    let at = |index: usize| segments.get(index).cloned().unwrap_or_default();
     Some(match words.as_slice() {
         ["dbs"] => (Target::Databases, "dbs"),
-        ["dbs", db] => (Target::Database(own(db)), "dbs"),
-        ["dbs", db, "colls"] => (Target::Containers(own(db)), "colls"),
-        ["dbs", db, "users"] => (Target::Users(own(db)), "users"),
-        ["dbs", db, "colls", coll] => (Target::Container(own(db), own(coll)), "colls"),
-        ["dbs", db, "colls", coll, "docs"] => (Target::Items(own(db), own(coll)), "docs"),
-        ["dbs", db, "colls", coll, "docs", id] => (Target::Item(own(db), own(coll), own(id)), "docs"),
-        ["dbs", db, "colls", coll, "pkranges"] => (Target::Ranges(own(db), own(coll)), "pkranges"),
-        ["dbs", db, "colls", coll, kind] | ["dbs", db, "colls", coll, kind, _] => {
+        ["dbs", _] => (Target::Database(at(1)), "dbs"),
+        ["dbs", _, "colls"] => (Target::Containers(at(1)), "colls"),
+        ["dbs", _, "users"] => (Target::Users(at(1)), "users"),
+        ["dbs", _, "colls", _] => (Target::Container(at(1), at(3)), "colls"),
+        ["dbs", _, "colls", _, "docs"] => (Target::Items(at(1), at(3)), "docs"),
+        ["dbs", _, "colls", _, "docs", _] => (Target::Item(at(1), at(3), at(5)), "docs"),
+        ["dbs", _, "colls", _, "pkranges"] => (Target::Ranges(at(1), at(3)), "pkranges"),
+        ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => {
             let kind = ["sprocs", "triggers", "udfs", "conflicts"].into_iter().find(|known| known == kind)?;
-            (Target::Scripts(own(db), own(coll), kind), kind)
+            (Target::Scripts(at(1), at(3), kind), kind)
         }
         ["offers"] => (Target::Offers, "offers"),
-        ["offers", rid] => (Target::Offer(own(rid)), "offers"),
-        [ADMIN, rest @ ..] if !rest.is_empty() => (Target::Admin(rest.join("/")), ADMIN),
+        ["offers", _] => (Target::Offer(at(1)), "offers"),
+        [ADMIN, rest @ ..] if !rest.is_empty() => (Target::Admin(rest.join("/").into()), ADMIN),
         _ => return None,
     })
 }
 
 /// The link as it is signed: of a feed its owner, of a resource its own; by name with its case, by resource id only the
 /// last one in lower case. Some clients sign what they send, others what it means, so both forms are tried.
-fn links(raw: &str, segments: &[String], kind: &str) -> Vec<String> {
-    let is_feed = segments.len() % 2 == 1;
-    let count = if is_feed && kind != ADMIN { segments.len() - 1 } else { segments.len() };
-    let mut links = vec![segments[..count].join("/")];
+fn links<'a>(raw: &'a str, segments: &[Cow<'a, str>], kind: &str) -> Vec<Cow<'a, str>> {
+    let names_owner = segments.len() % 2 == 1 && kind != ADMIN;
+    let count = segments.len() - usize::from(names_owner);
+    let as_sent = if names_owner { raw.rsplit_once('/').map_or("", |(owner, _)| owner) } else { raw };
+    let mut links = Vec::with_capacity(3);
     if raw.contains('%') {
-        let as_sent = raw.split('/').take(count).collect::<Vec<_>>().join("/");
-        if !links.contains(&as_sent) {
-            links.push(as_sent);
+        let meant = segments[..count].join("/");
+        if meant != as_sent {
+            links.push(Cow::Owned(meant));
         }
     }
-    let by_rid = segments.first().is_some_and(|first| first == "offers")
-        || segments.get(1).is_some_and(|database| database.parse::<changefeed_core::ResourceId>().is_ok());
-    if by_rid && let Some(rid) = segments.get(count.wrapping_sub(1)) {
-        links.push(rid.to_ascii_lowercase());
+    links.push(Cow::Borrowed(as_sent));
+    let is_offer = segments.first().is_some_and(|first| first == "offers");
+    if (is_offer || segments.get(1).is_some_and(|database| ResourceId::read(database).is_some()))
+        && let Some(rid) = segments.get(count.wrapping_sub(1))
+    {
+        links.push(Cow::Owned(rid.to_ascii_lowercase()));
     }
     links
 }
@@ -154,12 +164,12 @@ fn links(raw: &str, segments: &[String], kind: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn target_of(path: &str) -> Target {
+    fn target_of(path: &str) -> Target<'_> {
         Path::parse(path).unwrap().target
     }
 
-    fn s(text: &str) -> String {
-        text.to_owned()
+    fn s(text: &str) -> Cow<'_, str> {
+        Cow::Borrowed(text)
     }
 
     #[test]
@@ -193,7 +203,7 @@ mod tests {
 
     #[test]
     fn links_are_those_of_the_owner_of_a_feed_and_of_a_resource_itself() {
-        let links = |path: &str| Path::parse(path).unwrap().links;
+        let links = |path: &'static str| Path::parse(path).unwrap().links;
         assert_eq!(links("/dbs/db1/colls/c1/docs"), ["dbs/db1/colls/c1"]);
         assert_eq!(links("/dbs/db1/colls/c1/docs/A%20b"), ["dbs/db1/colls/c1/docs/A b", "dbs/db1/colls/c1/docs/A%20b"]);
         assert_eq!(links("/offers"), ["", ""][..1]);

@@ -27,7 +27,7 @@ fn refused(error: &SqlError) -> Problem {
     Problem::bad_request(format!("Syntax error, invalid query: {error}"))
 }
 
-fn bound(request: &Request) -> Answer<Bound> {
+fn bound(request: &Request<'_>) -> Answer<Bound> {
     Bound::from_body(&request.body).map_err(|error| refused(&error))
 }
 
@@ -36,7 +36,7 @@ fn millis(now: Timestamp) -> i64 {
 }
 
 /// One page of the answer to a query over items.
-pub(crate) async fn items(request: &Request, open: &Open, now: Timestamp) -> Answer<Reply> {
+pub(crate) async fn items(request: &Request<'_>, open: &Open, now: Timestamp) -> Answer<Reply> {
     let query = bound(request)?;
     let scope = scope::of_request(request, open)?;
     let range = scope::live(&scope, open).await?;
@@ -88,7 +88,7 @@ pub(crate) async fn items(request: &Request, open: &Open, now: Timestamp) -> Ans
 }
 
 /// Where a query over what `owner` holds goes on.
-fn continuation<'a>(request: &'a Request, owner: &str) -> Answer<Option<&'a str>> {
+fn continuation<'a>(request: &'a Request<'_>, owner: &str) -> Answer<Option<&'a str>> {
     request.text(&names::CONTINUATION)?.map(|text| lists::unbind(owner, text)).transpose()
 }
 
@@ -113,7 +113,7 @@ fn key_value(value: &Value) -> Option<PartitionKeyValue> {
 }
 
 /// How a client should spread a query over ranges.
-pub(crate) fn plan(request: &Request, open: &Open) -> Answer<Reply> {
+pub(crate) fn plan(request: &Request<'_>, open: &Open) -> Answer<Reply> {
     let query = bound(request)?;
     let paths: Vec<&str> = open.identity().partition_key.paths().collect();
     let supported = request.text(&names::QUERY_FEATURES)?;
@@ -131,7 +131,13 @@ pub(crate) fn plan(request: &Request, open: &Open) -> Answer<Reply> {
 }
 
 /// A list of databases, containers or offers, or the answer to a query over it.
-pub(crate) fn resources(request: &Request, owner: &str, member: &str, all: &[Value], now: Timestamp) -> Answer<Reply> {
+pub(crate) fn resources(
+    request: &Request<'_>,
+    owner: &str,
+    member: &str,
+    all: &[Value],
+    now: Timestamp,
+) -> Answer<Reply> {
     let max_items = request.max_items()?.unwrap_or(MAX_PAGE).min(MAX_PAGE);
     // Databases and offers have no owner.
     let bound_to = if owner.is_empty() { member } else { owner };

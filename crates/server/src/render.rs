@@ -1,7 +1,5 @@
 //! Bodies of answers, put together from what the store holds without parsing it.
 
-use std::fmt::Write as _;
-
 use bytes::{BufMut, Bytes, BytesMut};
 use changefeed_core::{Change, Item, Operation, PartitionKeyDefinition, PartitionKeyValue, ResourceId};
 use serde_json::Value;
@@ -16,8 +14,7 @@ pub(crate) fn complete(out: &mut BytesMut, stored: &[u8], container_link: &str, 
     out.extend_from_slice(b",\"_self\":\"");
     out.extend_from_slice(container_link.as_bytes());
     out.extend_from_slice(b"docs/");
-    // A buffer that grows takes everything.
-    write!(out, "{rid}").ok();
+    rid.put(out);
     out.extend_from_slice(b"/\",\"_attachments\":\"attachments/\"}");
 }
 

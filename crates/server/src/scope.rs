@@ -19,12 +19,12 @@ pub(crate) struct Scope {
 }
 
 /// The partition key of the request's header.
-pub(crate) fn partition_key(request: &Request) -> Answer<Option<PartitionKey>> {
+pub(crate) fn partition_key(request: &Request<'_>) -> Answer<Option<PartitionKey>> {
     Ok(request.text(&names::PARTITION_KEY)?.map(str::parse).transpose()?)
 }
 
 /// The scope that the headers give: a partition key or a prefix of one, a range, a part of a range, or everything.
-pub(crate) fn of_request(request: &Request, open: &Open) -> Answer<Scope> {
+pub(crate) fn of_request(request: &Request<'_>, open: &Open) -> Answer<Scope> {
     let physical = request.text(&names::RANGE_ID)?.map(str::parse::<RangeId>).transpose()?;
     let mut range = FeedRange::full();
     let mut is_given = physical.is_some();
@@ -50,7 +50,7 @@ pub(crate) async fn live(scope: &Scope, open: &Open) -> Answer<FeedRange> {
     })
 }
 
-fn epk_headers(request: &Request) -> Answer<Option<FeedRange>> {
+fn epk_headers(request: &Request<'_>) -> Answer<Option<FeedRange>> {
     let (start, end) = (request.text(&names::START_EPK)?, request.text(&names::END_EPK)?);
     let kind = request.text(&names::READ_KEY_TYPE)?;
     if start.is_none() && end.is_none() {

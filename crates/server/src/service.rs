@@ -42,11 +42,11 @@ pub(crate) struct Service {
 
 impl Service {
     /// The answer to a request, whatever it is.
-    pub(crate) async fn answer(&self, request: &Request, raw_path: &str, access: Access) -> Answer<Reply> {
+    pub(crate) async fn answer(&self, request: &Request<'_>, raw_path: &str, access: Access) -> Answer<Reply> {
         if access == Access::ReadOnly && !is_read(request) {
             return Err(Problem::new(StatusCode::FORBIDDEN, "this key may read but not write: use another"));
         }
-        let trouble = self.faults.trouble(request.method.as_str(), raw_path, &request.path, self.clock.wall());
+        let trouble = self.faults.trouble(request.method.as_str(), raw_path, &request.path, &*self.clock);
         match trouble {
             Some(Trouble::Before(problem)) => Err(problem),
             Some(Trouble::After(problem)) => self.route(request).await.and(Err(problem)),
@@ -55,7 +55,7 @@ impl Service {
     }
 
     /// What a request may do. Looks at its headers only.
-    pub(crate) fn authorize(&self, request: &Request) -> Answer<Access> {
+    pub(crate) fn authorize(&self, request: &Request<'_>) -> Answer<Access> {
         let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
         let signed = Signed {
             authorization: text(&header::AUTHORIZATION),
@@ -73,21 +73,23 @@ impl Service {
         )
     }
 
-    async fn route(&self, request: &Request) -> Answer<Reply> {
+    /// A future is as large as the largest that it may wait for, and it is moved on its way to being polled: what is
+    /// asked seldom, or takes long anyway, is boxed here and in [`Self::inside_open`].
+    async fn route(&self, request: &Request<'_>) -> Answer<Reply> {
         match &request.path.target {
             Target::Account => only(request, &Method::GET)
-                .map(|()| Reply::json(StatusCode::OK, &account::account(&self.account, &request.endpoint))),
-            Target::Databases => self.databases(request).await,
-            Target::Database(database) => self.database(request, database).await,
+                .map(|()| Reply::json(StatusCode::OK, &account::account(&self.account, &request.endpoint()))),
+            Target::Databases => Box::pin(self.databases(request)).await,
+            Target::Database(database) => Box::pin(self.database(request, database)).await,
             Target::Users(database) => {
-                self.database_info(database).await?;
+                Box::pin(self.database_info(database)).await?;
                 empty_feed(request, "", "Users")
             }
-            Target::Containers(database) => self.containers(request, database).await,
-            Target::Container(database, container) => self.container(request, database, container).await,
-            Target::Offers => self.offers(request).await,
-            Target::Offer(id) => self.offer(request, id).await,
-            Target::Admin(name) => admin::call(self, request, name).await,
+            Target::Containers(database) => Box::pin(self.containers(request, database)).await,
+            Target::Container(database, container) => Box::pin(self.container(request, database, container)).await,
+            Target::Offers => Box::pin(self.offers(request)).await,
+            Target::Offer(id) => Box::pin(self.offer(request, id)).await,
+            Target::Admin(name) => Box::pin(admin::call(self, request, name)).await,
             Target::Items(database, container)
             | Target::Item(database, container, _)
             | Target::Ranges(database, container)
@@ -97,7 +99,7 @@ impl Service {
 
     /// Answers about what lies inside a container. A handle that turns out to be of a container that was deleted is
     /// forgotten, and the name looked up once more.
-    async fn inside(&self, request: &Request, database: &str, container: &str) -> Answer<Reply> {
+    async fn inside(&self, request: &Request<'_>, database: &str, container: &str) -> Answer<Reply> {
         let open = self.containers.get(database, container).await?;
         match self.inside_open(request, &open).await {
             Err(problem) if problem.substatus == Some(substatus::OWNER_MISSING) => {
@@ -105,12 +107,12 @@ impl Service {
                 let open = self.containers.get(database, container).await?;
                 self.inside_open(request, &open).await
             }
-            Err(problem) => Err(items::placed(problem, request, &open).await),
+            Err(problem) => Err(Box::pin(items::placed(problem, request, &open)).await),
             Ok(reply) => Ok(reply),
         }
     }
 
-    async fn inside_open(&self, request: &Request, open: &Open) -> Answer<Reply> {
+    async fn inside_open(&self, request: &Request<'_>, open: &Open) -> Answer<Reply> {
         if let Some(intended) = request.text(&names::INTENDED_COLLECTION)?
             && intended != open.rid
         {
@@ -122,36 +124,38 @@ impl Service {
         }
         if let Some(tokens) = request.text(&names::SESSION_TOKEN)? {
             let seen = session::newest_seen(tokens)?;
-            if seen > open.reached() && seen > open.newest().await? {
+            if seen > open.reached() && seen > Box::pin(open.newest()).await? {
                 let message = format!("the read session is not available: it has seen {seen}, which is not here");
                 return Err(Problem::not_found(message).substatus(substatus::READ_SESSION_NOT_AVAILABLE));
             }
         }
         match (&request.path.target, &request.method) {
-            (Target::Ranges(..), &Method::GET) => ranges(request, open).await,
+            (Target::Ranges(..), &Method::GET) => Box::pin(ranges(request, open)).await,
             (Target::Scripts(.., kind), &Method::GET) => empty_feed(request, &open.rid, script_member(kind)),
             (Target::Scripts(.., kind), _) => {
                 Err(Problem::bad_request(format!("{kind} are not supported: run such code in a change feed processor")))
             }
             (Target::Items(..), &Method::GET) => match feed::mode(request)? {
                 Some(mode) => feed::read(request, open, mode).await,
-                None => lists::read(request, open).await,
+                None => Box::pin(lists::read(request, open)).await,
             },
-            (Target::Items(..), &Method::POST) if request.flag(&names::IS_BATCH) => batch::run(request, open).await,
+            (Target::Items(..), &Method::POST) if request.flag(&names::IS_BATCH) => {
+                Box::pin(batch::run(request, open)).await
+            }
             (Target::Items(..), &Method::POST) if request.flag(&names::IS_QUERY_PLAN) => query::plan(request, open),
             (Target::Items(..), &Method::POST) if is_query(request) => {
-                query::items(request, open, self.clock.wall()).await
+                Box::pin(query::items(request, open, self.clock.wall())).await
             }
             (Target::Items(..), &Method::POST) => items::create(request, open).await,
             (Target::Item(.., id), &Method::GET) => items::read(request, open, id).await,
             (Target::Item(.., id), &Method::PUT) => items::replace(request, open, id).await,
-            (Target::Item(.., id), &Method::PATCH) => items::patch(request, open, id).await,
+            (Target::Item(.., id), &Method::PATCH) => Box::pin(items::patch(request, open, id)).await,
             (Target::Item(.., id), &Method::DELETE) => items::delete(request, open, id).await,
             (_, method) => Err(Problem::method_not_allowed(method.as_str())),
         }
     }
 
-    async fn databases(&self, request: &Request) -> Answer<Reply> {
+    async fn databases(&self, request: &Request<'_>) -> Answer<Reply> {
         match request.method {
             Method::POST if !is_query(request) => {
                 let body: Value = parse(request)?;
@@ -175,7 +179,7 @@ impl Service {
         found.ok_or_else(|| Problem::not_found(format!("there is no database {segment}: create it first")))
     }
 
-    async fn database(&self, request: &Request, segment: &str) -> Answer<Reply> {
+    async fn database(&self, request: &Request<'_>, segment: &str) -> Answer<Reply> {
         let info = self.database_info(segment).await?;
         match request.method {
             Method::GET => {
@@ -193,7 +197,7 @@ impl Service {
         }
     }
 
-    async fn containers(&self, request: &Request, segment: &str) -> Answer<Reply> {
+    async fn containers(&self, request: &Request<'_>, segment: &str) -> Answer<Reply> {
         let database = self.database_info(segment).await.map_err(|problem| match problem.status {
             StatusCode::NOT_FOUND => problem.substatus(substatus::OWNER_MISSING),
             _ => problem,
@@ -215,7 +219,7 @@ impl Service {
         }
     }
 
-    async fn container(&self, request: &Request, database: &str, container: &str) -> Answer<Reply> {
+    async fn container(&self, request: &Request<'_>, database: &str, container: &str) -> Answer<Reply> {
         let missing = || Problem::not_found(format!("there is no container {container} in database {database}"));
         let database = self.database_info(database).await.map_err(|problem| match problem.status {
             StatusCode::NOT_FOUND => problem.substatus(substatus::OWNER_MISSING),
@@ -264,7 +268,7 @@ impl Service {
         Ok(all)
     }
 
-    async fn offers(&self, request: &Request) -> Answer<Reply> {
+    async fn offers(&self, request: &Request<'_>) -> Answer<Reply> {
         if !matches!(request.method, Method::GET | Method::POST) {
             return Err(Problem::method_not_allowed(request.method.as_str()));
         }
@@ -272,7 +276,7 @@ impl Service {
         query::resources(request, "", "Offers", &offers, self.clock.wall())
     }
 
-    async fn offer(&self, request: &Request, id: &str) -> Answer<Reply> {
+    async fn offer(&self, request: &Request<'_>, id: &str) -> Answer<Reply> {
         let found = self.all_containers().await?.into_iter();
         let mut found = found.filter(|(_, info)| account::offer_id(info).eq_ignore_ascii_case(id));
         let (database, info) = found.next().ok_or_else(|| Problem::not_found(format!("there is no offer {id}")))?;
@@ -289,16 +293,16 @@ impl Service {
     }
 }
 
-fn only(request: &Request, method: &Method) -> Answer<()> {
+fn only(request: &Request<'_>, method: &Method) -> Answer<()> {
     if request.method == *method { Ok(()) } else { Err(Problem::method_not_allowed(request.method.as_str())) }
 }
 
-fn parse(request: &Request) -> Answer<Value> {
+fn parse(request: &Request<'_>) -> Answer<Value> {
     serde_json::from_slice(&request.body)
         .map_err(|error| Problem::bad_request(format!("the body is not JSON: {error}")))
 }
 
-fn is_query(request: &Request) -> bool {
+fn is_query(request: &Request<'_>) -> bool {
     let is_query_body = request
         .headers
         .get(header::CONTENT_TYPE)
@@ -308,7 +312,7 @@ fn is_query(request: &Request) -> bool {
 
 /// Whether a request changes nothing. What a `POST` is has to be decided here as where it is carried out: a batch that
 /// also calls itself a query is a batch.
-fn is_read(request: &Request) -> bool {
+fn is_read(request: &Request<'_>) -> bool {
     match (&request.method, &request.path.target) {
         (&Method::GET | &Method::HEAD, _) => true,
         (&Method::POST, Target::Items(..)) => {
@@ -321,7 +325,7 @@ fn is_read(request: &Request) -> bool {
 }
 
 /// The throughput that a container is to be made with.
-fn throughput(request: &Request) -> Answer<Option<Throughput>> {
+fn throughput(request: &Request<'_>) -> Answer<Option<Throughput>> {
     if let Some(settings) = request.text(&names::AUTOPILOT)? {
         let settings: Value = serde_json::from_str(settings)
             .map_err(|error| Problem::bad_request(format!("x-ms-cosmos-offer-autopilot-settings: {error}")))?;
@@ -335,7 +339,7 @@ fn throughput(request: &Request) -> Answer<Option<Throughput>> {
     }
 }
 
-fn check_if_match(request: &Request, etag: &str) -> Answer<()> {
+fn check_if_match(request: &Request<'_>, etag: &str) -> Answer<()> {
     match request.text(&header::IF_MATCH)? {
         Some(wanted) if wanted != "*" && wanted != etag => {
             Err(Problem::new(StatusCode::PRECONDITION_FAILED, "it has another version: read it again"))
@@ -351,7 +355,7 @@ fn shown_container(status: StatusCode, info: &ContainerInfo, database: &str) -> 
     reply
 }
 
-async fn ranges(request: &Request, open: &Open) -> Answer<Reply> {
+async fn ranges(request: &Request<'_>, open: &Open) -> Answer<Reply> {
     if feed::mode(request)? == Some(Mode::AllVersions) {
         return Err(Problem::bad_request("pkranges have no Full-Fidelity Feed"));
     }
@@ -381,7 +385,7 @@ fn script_member(kind: &str) -> &'static str {
     }
 }
 
-fn empty_feed(request: &Request, owner: &str, member: &str) -> Answer<Reply> {
+fn empty_feed(request: &Request<'_>, owner: &str, member: &str) -> Answer<Reply> {
     only(request, &Method::GET)?;
     Ok(Reply::json(StatusCode::OK, &json!({ "_rid": owner, member: [], "_count": 0 })))
 }

@@ -205,7 +205,7 @@ impl Group {
         let etag = body::typed_etag(batch.container, place)?;
         if batch.return_items {
             let stored = [&write.open[..], closing.as_bytes()].concat();
-            let body = Bytes::from(body::without_lsn(stored, place.lsn));
+            let body = body::without_lsn(stored.into(), place.lsn);
             let (id, etag) = (write.key.id.clone(), etag.clone());
             written.item = Some(Item { id, etag, timestamp: self.now, lsn: written.lsn, rid, body });
         }

@@ -1,17 +1,18 @@
 //! Choosing the entries of one page of changes. Pure: the page is read from disk afterwards, without any lock.
 
-use std::sync::Arc;
-
-use changefeed_core::{FeedRange, Mode, Operation};
+use changefeed_core::{FeedRange, ItemId, Mode, Operation};
 
 use super::{
-    Entry, Fate, Key, Location,
+    Entry, Fate, Location,
     container::{ContainerIndex, History, RangeIndex},
 };
 use crate::format::record::{Place, RecordKind};
 
 /// How many entries are looked at under the lock before others get their turn.
 const SCAN_LIMIT: usize = 50_000;
+
+/// Room is made for at most so many changes at once, however many are asked for.
+const USUAL_ITEMS: usize = 100;
 
 /// How many bytes a page holds at most, transactions apart: as much as Azure Cosmos DB sends in one answer.
 const PAGE_BYTES: u64 = 4 * 1024 * 1024;
@@ -30,7 +31,7 @@ pub(crate) struct Wanted<'a> {
 /// One change to be read from disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Picked {
-    pub(crate) key: Arc<Key>,
+    pub(crate) id: ItemId,
     pub(crate) place: Place,
     /// The document number of the item.
     pub(crate) ordinal: u64,
@@ -58,7 +59,7 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
         return Selection::Expired;
     }
     let whole = wanted.range.contains_range(&range.physical.range);
-    let mut picked: Vec<Picked> = Vec::new();
+    let mut picked: Vec<Picked> = Vec::with_capacity(wanted.max_items.min(entries.len()).min(USUAL_ITEMS));
     let mut bytes = 0;
     for (scanned, entry) in entries.iter().enumerate() {
         let last = picked.last().map(|picked| picked.place.lsn);
@@ -82,9 +83,9 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
             (entry.previous, older.map(|older| older.location))
         });
         bytes += u64::from(entry.location.bytes);
-        let key = Arc::clone(&entry.key);
+        let id = entry.key.id.clone();
         let Entry { place, ordinal, timestamp, .. } = *entry;
-        picked.push(Picked { key, place, ordinal, timestamp, operation, current, previous });
+        picked.push(Picked { id, place, ordinal, timestamp, operation, current, previous });
     }
     Selection::Page(picked, container.newest)
 }

@@ -47,6 +47,15 @@ pub(crate) fn read_bodies(files: &Files, wanted: &[Wanted], buffers: &Arc<Buffer
     Ok(bodies)
 }
 
+/// The body of one record, in memory of its own.
+pub(crate) fn read_body(file: &dyn VfsFile, wanted: &Wanted) -> Result<Bytes> {
+    let Location { segment, offset, bytes: count } = wanted.location;
+    let mut bytes = vec![0; count as usize];
+    read_exact_at(file, offset.into(), &mut bytes).map_err(|error| unread(segment, offset, bytes.len(), error))?;
+    let run = Bytes::from(bytes);
+    body(&run, 0, wanted)
+}
+
 fn run_length(wanted: &[Wanted]) -> usize {
     let Some(first) = wanted.first() else { return 0 };
     let mut end = first.location.offset + first.location.bytes;
@@ -63,15 +72,23 @@ fn run_length(wanted: &[Wanted]) -> usize {
 }
 
 fn read_run(files: &Files, segment: u32, offset: u32, count: usize, buffers: &Arc<Buffers>) -> Result<Bytes> {
-    let file =
-        files.get(&segment).ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("segment {segment} is not open")))?;
+    let file = files.get(&segment).ok_or_else(|| not_open(segment))?;
     let read = buffers.filled(count, |bytes| read_exact_at(&**file, offset.into(), bytes));
-    read.map_err(|error| match error.kind() {
+    read.map_err(|error| unread(segment, offset, count, error))
+}
+
+/// A record is said to lie in a segment that is not there.
+pub(crate) fn not_open(segment: u32) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("segment {segment} is not open"))
+}
+
+fn unread(segment: u32, offset: u32, count: usize, error: std::io::Error) -> Error {
+    match error.kind() {
         std::io::ErrorKind::UnexpectedEof => {
             Error::new(ErrorKind::Corrupt, format!("segment {segment} was cut: it ends before byte {offset} + {count}"))
         }
         _ => io_error(format!("read {count} bytes at {offset} of segment {segment}"), error),
-    })
+    }
 }
 
 fn body(run: &Bytes, offset: usize, wanted: &Wanted) -> Result<Bytes> {

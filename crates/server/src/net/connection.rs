@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    future::Future,
+    future::{self, Future},
     io::Cursor,
     net::IpAddr,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Response, StatusCode, Version as HttpVersion,
+    Response, StatusCode, Uri, Version as HttpVersion,
     body::Incoming,
     header::{self, HeaderValue},
     server::conn::{http1, http2},
@@ -30,7 +30,7 @@ use tokio::{
 use super::{
     body,
     failures::Failures,
-    timer::{pause, within},
+    timer::{Waits, pause, within},
 };
 use crate::{
     Limits,
@@ -124,9 +124,10 @@ where
     });
     match version {
         Version::One => {
+            let waits = Waits::default();
             let mut builder = http1::Builder::new();
             builder
-                .timer(TokioTimer::new())
+                .timer(waits.clone())
                 .header_read_timeout(limits.header_timeout)
                 .max_buf_size(limits.max_header_bytes);
             // Other limits than hyper's own cost an allocation for each request.
@@ -134,7 +135,8 @@ where
                 builder.max_headers(limits.max_headers);
             }
             let connection = pin!(builder.serve_connection(io, service));
-            drive(connection, http1::Connection::graceful_shutdown, stop).await;
+            let ticking = waits.tick(limits.header_timeout);
+            drive(connection, http1::Connection::graceful_shutdown, stop, ticking).await;
         }
         Version::Two => {
             let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -147,26 +149,37 @@ where
                 .keep_alive_interval(limits.keep_alive)
                 .keep_alive_timeout(limits.keep_alive);
             let connection = pin!(builder.serve_connection(io, service));
-            drive(connection, http2::Connection::graceful_shutdown, stop).await;
+            drive(connection, http2::Connection::graceful_shutdown, stop, future::pending()).await;
         }
     }
 }
 
-/// Lets a connection go on until it ends, or until `stop` and its last request has been answered.
-async fn drive<C>(mut connection: Pin<&mut C>, shut_down: impl FnOnce(Pin<&mut C>), mut stop: watch::Receiver<bool>)
-where
+/// Lets a connection go on until it ends, or until `stop` and its last request has been answered. `ticking` runs beside
+/// it all the time.
+async fn drive<C>(
+    mut connection: Pin<&mut C>,
+    shut_down: impl FnOnce(Pin<&mut C>),
+    mut stop: watch::Receiver<bool>,
+    ticking: impl Future<Output = Infallible>,
+) where
     C: Future<Output = hyper::Result<()>>,
 {
+    let mut ticking = pin!(ticking);
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => Some(ended),
         _ = stop.wait_for(|stop| *stop) => None,
+        never = ticking.as_mut() => match never {},
     };
     let ended = match ended {
         Some(ended) => ended,
         None => {
             shut_down(connection.as_mut());
-            connection.await
+            tokio::select! {
+                biased;
+                ended = connection => ended,
+                never = ticking => match never {},
+            }
         }
     };
     if let Err(error) = ended {
@@ -175,13 +188,13 @@ where
 }
 
 /// Answers one request; a panic on the way is a 500 for this request only.
-async fn respond(serving: &Serving, request: hyper::Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+async fn respond(serving: &Serving, mut request: hyper::Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
     let activity = request.headers().get(&names::ACTIVITY_ID).filter(|given| given.len() <= 64).cloned();
     let activity = activity.unwrap_or_else(|| serving.activities.next());
-    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let (method, uri) = (request.method().clone(), std::mem::take(request.uri_mut()));
     let one = request.version() < HttpVersion::HTTP_2;
     let mut body_is_read = false;
-    let answered = NoPanic(pin!(answer(serving, request, peer.secure, &mut body_is_read))).await;
+    let answered = NoPanic(pin!(answer(serving, &uri, request, peer.secure, &mut body_is_read))).await;
     let mut close = false;
     let mut reply = match answered {
         Some(Ok(reply)) => reply,
@@ -225,20 +238,20 @@ fn shown(activity: &HeaderValue) -> &str {
 
 async fn answer(
     serving: &Serving,
+    uri: &Uri,
     request: hyper::Request<Incoming>,
     secure: bool,
     body_is_read: &mut bool,
 ) -> Answer<Reply> {
     let (parts, body) = request.into_parts();
-    let raw_path = parts.uri.path();
+    let raw_path = uri.path();
     let path = Path::parse(raw_path).map_err(|bad| match bad {
         crate::path::BadPath::Unknown => Problem::not_found(bad.message()),
         _ => Problem::bad_request(bad.message()),
     })?;
-    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = host.or_else(|| parts.uri.authority().map(hyper::http::uri::Authority::as_str)).unwrap_or("localhost");
-    let endpoint = format!("{}://{host}", if secure { "https" } else { "http" });
-    let mut request = Request { method: parts.method, path, headers: parts.headers, body: Bytes::new(), endpoint };
+    let authority = uri.authority().map(hyper::http::uri::Authority::as_str);
+    let mut request =
+        Request { method: parts.method, path, headers: parts.headers, body: Bytes::new(), authority, secure };
     let limits = &serving.limits;
     // Nobody makes us hold a body without a key. What is small is read away, so that the connection can stay.
     let access = match serving.service.authorize(&request) {

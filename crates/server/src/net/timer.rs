@@ -1,6 +1,16 @@
 //! Time limits of connections: the only place of the server that waits for a clock.
 
-use std::{future::Future, time::Duration};
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use hyper::rt::{Sleep, Timer};
+use parking_lot::Mutex;
 
 /// The outcome of `future`, or none if it takes longer.
 #[expect(clippy::disallowed_methods, reason = "sockets live in real time")]
@@ -13,3 +23,53 @@ pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) 
 pub(crate) async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
 }
+
+/// A timer for the one thing at a time that a connection waits for. Hyper makes a wait for each request and drops it
+/// soon after; here that costs a note, not a place among the timers of the runtime. In return the task of the connection
+/// has to run [`Waits::tick`] beside it, which wakes the task when the wait of the moment is over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waits(Arc<Mutex<Option<Instant>>>);
+
+impl Waits {
+    /// Wakes the task whenever a wait may be over. No wait may be shorter than `least`. Never ends.
+    pub(crate) async fn tick(&self, least: Duration) -> Infallible {
+        loop {
+            let now = self.now();
+            // A wait that begins later ends no sooner than that.
+            let noted = *self.0.lock();
+            let next = noted.filter(|deadline| *deadline > now).unwrap_or(now + least);
+            tokio::time::sleep_until(next.into()).await;
+        }
+    }
+}
+
+impl Timer for Waits {
+    fn sleep(&self, length: Duration) -> Pin<Box<dyn Sleep>> {
+        self.sleep_until(self.now() + length)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        *self.0.lock() = Some(deadline);
+        Box::pin(Wait { deadline, waits: self.clone() })
+    }
+
+    fn now(&self) -> Instant {
+        tokio::time::Instant::now().into_std()
+    }
+}
+
+/// A wait, over once it is looked at after its time.
+struct Wait {
+    deadline: Instant,
+    waits: Waits,
+}
+
+impl Future for Wait {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.waits.now() < self.deadline { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+impl Sleep for Wait {}

@@ -135,7 +135,7 @@ impl Ask {
         let date = httpdate::fmt_http_date(self.at.unwrap_or_else(time::now));
         let path = self.signed_path.as_ref().unwrap_or(&self.path);
         let (kind, link) = match Path::parse(path) {
-            Ok(path) => (path.kind, path.links[0].clone()),
+            Ok(path) => (path.kind, path.links[0].to_string()),
             // What is no path is refused before anybody looks at its signature.
             Err(_) => ("", String::new()),
         };

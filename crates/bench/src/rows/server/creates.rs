@@ -13,11 +13,10 @@ use bytes::Bytes;
 use changefeed_core::{Batch, Container, Write};
 use changefeed_embedded::Durability;
 use changefeed_server::Server;
-use hyper::{HeaderMap, Method, StatusCode};
 
 use super::{
     CONNECTIONS, Context, Experiment, Row,
-    client::{Rate, ask_for, signed},
+    client::{Rate, ask_for, head},
 };
 use crate::{
     Result, load,
@@ -42,15 +41,15 @@ fn creates(context: &Context) -> Result<Vec<Measurement>> {
     let store = runtime.block_on(Store::open(&folder.join("store"), Durability::Durable, 1))?;
     let server = Server::builder(store.engine.catalog()).listen(([127, 0, 0, 1], 0).into());
     let server = runtime.block_on(server.start())?;
-    let headers =
-        signed("post", "docs", "dbs/bench/colls/items", &[("x-ms-documentdb-partitionkey", "[\"k\"]".to_owned())])?;
+    let (path, link) = ("/dbs/bench/colls/items/docs", "dbs/bench/colls/items");
+    let head: Arc<str> = head("POST", path, link, BODY_BYTES, &[("x-ms-documentdb-partitionkey", "[\"k\"]")])?.into();
     let next = Arc::new(AtomicU64::new(0));
     let mut measured = Vec::new();
     for (row, connections) in [("http_creates_1", 1), ("http_creates_32", CONNECTIONS)] {
         let taken = measure::interleaved(
             rounds,
             |_| runtime.block_on(in_process(&store.container, connections, length, &next)),
-            |_| Ok(runtime.block_on(over_http(server.address(), connections, length, &headers, &next))?.by_time),
+            |_| Ok(runtime.block_on(over_http(server.address(), connections, length, &head, &next))?.by_time),
         )?;
         measured.push(Measurement::of(row, &taken, |rate| *rate).note(format!("{BODY_BYTES} bytes each, synced")));
     }
@@ -87,19 +86,9 @@ async fn over_http(
     address: SocketAddr,
     connections: u64,
     length: Duration,
-    headers: &HeaderMap,
+    head: &Arc<str>,
     next: &Arc<AtomicU64>,
 ) -> Result<Rate> {
-    let (headers, next) = (headers.clone(), Arc::clone(next));
-    ask_for(address, connections, length, move |client, _| {
-        let (headers, body) = (headers.clone(), body(&next));
-        Box::pin(async move {
-            let answer = client.ask(Method::POST, "/dbs/bench/colls/items/docs", &headers, body).await?;
-            match answer.status {
-                StatusCode::CREATED => Ok(()),
-                status => Err(format!("a create was answered with {status}").into()),
-            }
-        })
-    })
-    .await
+    let (head, next) = (Arc::clone(head), Arc::clone(next));
+    ask_for(address, connections, length, "201", move |_| [head.as_bytes(), &body(&next)].concat().into()).await
 }

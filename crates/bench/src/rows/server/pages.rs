@@ -1,15 +1,14 @@
 //! Pages of the change feed over HTTP, against a static body of the same bytes over the same stack.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use changefeed_server::Server;
-use hyper::{HeaderMap, Method, StatusCode};
 
 use super::{
     Context, Experiment, Goal, Row,
     bare::Bare,
-    client::{Client, Rate, ask_for, by_cpu, signed},
+    client::{Client, Rate, ask_for, by_cpu, head},
 };
 use crate::{
     Result, load,
@@ -31,30 +30,24 @@ const ITEMS: u64 = 5000;
 const PAGE_ITEMS: u64 = 100;
 const CONNECTIONS: u64 = 4;
 
+/// One for each page.
+type Requests = Arc<[Arc<[u8]>]>;
+
 fn pages(context: &Context) -> Result<Vec<Measurement>> {
     let runtime = load::runtime()?;
     let folder = context.place.folder("http_pages")?;
     let store = runtime.block_on(Store::written(&folder.join("store"), ITEMS, ITEMS, 1))?;
     let server = Server::builder(store.engine.catalog()).listen(([127, 0, 0, 1], 0).into());
     let server = runtime.block_on(server.start())?;
-    let headers = signed(
-        "get",
-        "docs",
-        "dbs/bench/colls/items",
-        &[
-            ("a-im", "Incremental Feed".to_owned()),
-            ("x-ms-max-item-count", PAGE_ITEMS.to_string()),
-            ("x-ms-documentdb-partitionkeyrangeid", "0".to_owned()),
-        ],
-    )?;
-    let sample = runtime.block_on(first_page(server.address(), &headers))?;
+    let requests: Requests = (0..ITEMS / PAGE_ITEMS).map(request).collect::<Result<_>>()?;
+    let sample = runtime.block_on(first_page(server.address(), &requests))?;
     let bytes = sample.len();
     let bare = runtime.block_on(Bare::start(sample))?;
     let length = context.scale.round;
     let rounds = measure::interleaved(
         context.scale.rounds,
-        |_| runtime.block_on(read_for(bare.address, length, &headers)),
-        |_| runtime.block_on(read_for(server.address(), length, &headers)),
+        |_| runtime.block_on(read_for(bare.address, length, &requests)),
+        |_| runtime.block_on(read_for(server.address(), length, &requests)),
     )?;
     runtime.block_on(server.stop());
     runtime.block_on(store.engine.close())?;
@@ -62,30 +55,31 @@ fn pages(context: &Context) -> Result<Vec<Measurement>> {
     Ok(vec![Measurement::of("http_feed_pages", &rounds, |rate| rate.by_time).note(note)])
 }
 
-async fn first_page(address: SocketAddr, headers: &HeaderMap) -> Result<Bytes> {
-    let path = "/dbs/bench/colls/items/docs";
-    let answer = Client::connect(address).await?.ask(Method::GET, path, headers, Bytes::new()).await?;
-    let count = answer.headers.get("x-ms-item-count").and_then(|count| count.to_str().ok()).unwrap_or("none");
-    match answer.status {
-        StatusCode::OK if count == PAGE_ITEMS.to_string() => Ok(answer.body),
-        status => Err(format!("the feed answered {status} with {count} items").into()),
+/// The request for the page with this number.
+fn request(page: u64) -> Result<Arc<[u8]>> {
+    let headers = [
+        ("a-im", "Incremental Feed"),
+        ("x-ms-max-item-count", &PAGE_ITEMS.to_string()),
+        ("x-ms-documentdb-partitionkeyrangeid", "0"),
+        ("if-none-match", &format!("\"{}\"", page * PAGE_ITEMS)),
+    ];
+    let head = head("GET", "/dbs/bench/colls/items/docs", "dbs/bench/colls/items", 0, &headers)?;
+    Ok(head.into_bytes().into())
+}
+
+async fn first_page(address: SocketAddr, requests: &Requests) -> Result<Bytes> {
+    let request = requests.first().ok_or("there are no requests")?;
+    let mut client = Client::connect(address).await?;
+    let answer = client.ask(request).await?;
+    match (answer.status, answer.header("x-ms-item-count")) {
+        ("200", Some(count)) if count == PAGE_ITEMS.to_string() => Ok(Bytes::copy_from_slice(answer.body)),
+        (status, count) => Err(format!("the feed answered {status} with {count:?} items").into()),
     }
 }
 
 /// Reads pages from all over the feed.
-async fn read_for(address: SocketAddr, length: Duration, headers: &HeaderMap) -> Result<Rate> {
-    let headers = headers.clone();
-    ask_for(address, CONNECTIONS, length, move |client, number| {
-        let mut headers = headers.clone();
-        Box::pin(async move {
-            let after = number * PAGE_ITEMS % (ITEMS - PAGE_ITEMS);
-            headers.insert("if-none-match", format!("\"{after}\"").parse()?);
-            let answer = client.ask(Method::GET, "/dbs/bench/colls/items/docs", &headers, Bytes::new()).await?;
-            match answer.status {
-                StatusCode::OK => Ok(()),
-                status => Err(format!("a page was answered with {status}").into()),
-            }
-        })
-    })
-    .await
+async fn read_for(address: SocketAddr, length: Duration, requests: &Requests) -> Result<Rate> {
+    let requests = Arc::clone(requests);
+    let page = move |number: u64| Arc::clone(&requests[number as usize % requests.len()]);
+    ask_for(address, CONNECTIONS, length, "200", page).await
 }

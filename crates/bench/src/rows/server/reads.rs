@@ -4,12 +4,11 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use changefeed_server::Server;
-use hyper::{HeaderMap, Method, StatusCode};
 
 use super::{
     CONNECTIONS, Context, Experiment, Goal, Row,
     bare::Bare,
-    client::{Client, Rate, ask_for, by_cpu, signed},
+    client::{Client, Rate, ask_for, by_cpu, head},
 };
 use crate::{
     Result, documents, load,
@@ -40,8 +39,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// A request is made ready for each of so many items.
 const ITEMS: u64 = 1000;
 
-/// Where requests go, with their headers.
-type Requests = Arc<Vec<(String, HeaderMap)>>;
+/// One for each item.
+type Requests = Arc<[Arc<[u8]>]>;
 
 fn reads(context: &Context) -> Result<Vec<Measurement>> {
     let runtime = load::runtime()?;
@@ -50,7 +49,7 @@ fn reads(context: &Context) -> Result<Vec<Measurement>> {
     let store = runtime.block_on(Store::filled(&folder.join("store"), ITEMS, 1))?;
     let server = Server::builder(store.engine.catalog()).listen(([127, 0, 0, 1], 0).into());
     let server = runtime.block_on(server.start())?;
-    let requests: Requests = Arc::new((0..ITEMS).map(request).collect::<Result<_>>()?);
+    let requests: Requests = (0..ITEMS).map(request).collect::<Result<_>>()?;
     let sample = runtime.block_on(sample(server.address(), &requests))?;
     let bytes = sample.len();
     let bare = runtime.block_on(Bare::start(sample))?;
@@ -77,36 +76,25 @@ fn reads(context: &Context) -> Result<Vec<Measurement>> {
     ])
 }
 
-fn request(item: u64) -> Result<(String, HeaderMap)> {
-    let id = documents::id(item);
-    let link = format!("dbs/bench/colls/items/docs/{id}");
+fn request(item: u64) -> Result<Arc<[u8]>> {
+    let link = format!("dbs/bench/colls/items/docs/{}", documents::id(item));
     let key = format!("[\"{}\"]", documents::partition_key(item));
-    let headers = signed("get", "docs", &link, &[("x-ms-documentdb-partitionkey", key)])?;
-    Ok((format!("/{link}"), headers))
+    let head = head("GET", &format!("/{link}"), &link, 0, &[("x-ms-documentdb-partitionkey", &key)])?;
+    Ok(head.into_bytes().into())
 }
 
 async fn sample(address: SocketAddr, requests: &Requests) -> Result<Bytes> {
-    let (path, headers) = requests.first().ok_or("there are no requests")?;
-    let answer = Client::connect(address).await?.ask(Method::GET, path, headers, Bytes::new()).await?;
+    let request = requests.first().ok_or("there are no requests")?;
+    let mut client = Client::connect(address).await?;
+    let answer = client.ask(request).await?;
     match answer.status {
-        StatusCode::OK => Ok(answer.body),
-        status => Err(format!("a read was answered with {status}: {:?}", answer.body).into()),
+        "200" => Ok(Bytes::copy_from_slice(answer.body)),
+        status => Err(format!("a read was answered with {status}").into()),
     }
 }
 
 async fn read_for(address: SocketAddr, connections: u64, length: Duration, requests: &Requests) -> Result<Rate> {
     let requests = Arc::clone(requests);
-    ask_for(address, connections, length, move |client, number| {
-        let requests = Arc::clone(&requests);
-        Box::pin(async move {
-            let index = usize::try_from(number * 7919 % ITEMS)?;
-            let (path, headers) = requests.get(index).ok_or("there is no such request")?;
-            let answer = client.ask(Method::GET, path, headers, Bytes::new()).await?;
-            if answer.status != StatusCode::OK || answer.body.is_empty() {
-                return Err(format!("a read was answered with {}", answer.status).into());
-            }
-            Ok(())
-        })
-    })
-    .await
+    let read = move |number: u64| Arc::clone(&requests[number as usize * 7919 % requests.len()]);
+    ask_for(address, connections, length, "200", read).await
 }
