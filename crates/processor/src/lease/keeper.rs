@@ -1,13 +1,17 @@
 //! The keeper of one lease: the one task that writes it. Renews it while idle, stores checkpoints, hands it over.
 
+mod handle;
+
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use changefeed_core::Error;
 use tokio::sync::{mpsc, oneshot};
 
+use self::handle::Order;
+pub use self::handle::{Ended, Ending, KeeperHandle, Progress};
 use super::{
     document::{Attempts, LeaseDocument},
-    fence::{Fence, Guard, LeaseStatus},
+    fence::{Guard, LeaseStatus},
     ownership::{Loss, OwnedLease, WriteError},
     timing::LeaseTiming,
 };
@@ -16,149 +20,14 @@ use crate::runtime::Runtime;
 /// Checkpoints that wait while one is being written; more would only be merged.
 const WAITING: usize = 16;
 
-/// Progress to be stored: everything up to `continuation` was handled.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// Number of the batch, rising.
-    pub batch: u64,
-    /// Where the next owner goes on.
-    pub continuation: String,
-}
-
-/// How a lease ends.
-#[derive(Clone, Debug)]
-pub enum Ending {
-    /// Give it up, for anybody to take, with the last progress.
-    Release(Option<Progress>),
-    /// Give it to whoever asks for it when this is written, with the last progress.
-    Grant(Option<Progress>),
-    /// The range is gone and its successors have leases: delete it.
-    Delete,
-    /// It is not ours any more: write nothing.
-    Abandon,
-}
-
-/// How an ending came out.
-#[derive(Debug)]
-pub enum Ended {
-    /// As asked.
-    Done,
-    /// This instance has it now.
-    Granted(String),
-    /// Nobody asks for it any more: it stays with its keeper.
-    Kept,
-    /// It had been lost before.
-    Lost(Loss),
-    /// The store refused to delete it: a tombstone is left.
-    Tombstone(Error),
-    /// The store did not answer in time: the lease will expire.
-    Unreachable(Error),
-}
-
-enum Order {
-    Checkpoint(Progress, Option<oneshot::Sender<Result<(), Loss>>>),
-    Attempts(u32),
-    Suspect(Option<String>, oneshot::Sender<Result<(), Loss>>),
-    State(Option<String>),
-    /// Progress that can wait for the next write.
-    Note(Progress),
-    /// Look at the lease: somebody may have asked for it.
-    Refresh,
-    Document(oneshot::Sender<LeaseDocument>),
-    /// Boxed: room is kept for many orders of each lease.
-    End(Box<Ending>, oneshot::Sender<Ended>),
-}
+/// Between two checkpoints that nobody waits for: a store in the same process would otherwise store thousands in a second,
+/// each with a sync, to save a crash some milliseconds of work.
+const SPACING: Duration = Duration::from_millis(20);
 
 enum Wake {
-    Renew,
+    /// The lease must be written: to renew it, or for progress that has waited.
+    Write,
     Order(Order),
-}
-
-/// The worker's way to its keeper.
-#[derive(Clone, Debug)]
-pub struct KeeperHandle {
-    orders: mpsc::Sender<Order>,
-    /// Whether work may go on.
-    pub fence: Fence,
-}
-
-impl KeeperHandle {
-    /// Stores progress, soon: several calls may become one write.
-    pub async fn checkpoint(&self, progress: Progress) {
-        drop(self.orders.send(Order::Checkpoint(progress, None)).await);
-    }
-
-    /// Stores progress, and waits until it is stored.
-    ///
-    /// # Errors
-    /// The loss of the lease; then nothing was stored.
-    pub async fn checkpoint_now(&self, progress: Progress) -> Result<(), Loss> {
-        let (reply, answer) = oneshot::channel();
-        drop(self.orders.send(Order::Checkpoint(progress, Some(reply))).await);
-        answer.await.unwrap_or(Err(self.loss()))
-    }
-
-    /// Stores how often the batch after the checkpoint has failed.
-    pub async fn attempts(&self, count: u32) {
-        drop(self.orders.send(Order::Attempts(count)).await);
-    }
-
-    /// Stores which item is about to be delivered alone, and waits until it is stored.
-    ///
-    /// # Errors
-    /// The loss of the lease; then the item must not be delivered.
-    pub async fn suspect(&self, item: Option<String>) -> Result<(), Loss> {
-        let (reply, answer) = oneshot::channel();
-        drop(self.orders.send(Order::Suspect(item, reply)).await);
-        answer.await.unwrap_or(Err(self.loss()))
-    }
-
-    /// Stores a line about what the lease is doing, with the next write.
-    pub async fn state(&self, line: Option<String>) {
-        drop(self.orders.send(Order::State(line)).await);
-    }
-
-    /// Stores a line about what the lease is doing, with the next write, unless the keeper is busy. Does not wait.
-    pub fn say(&self, line: String) {
-        drop(self.orders.try_send(Order::State(Some(line))));
-    }
-
-    /// Stores progress with the next write, whenever that is: for empty pages.
-    pub async fn note(&self, progress: Progress) {
-        drop(self.orders.send(Order::Note(progress)).await);
-    }
-
-    /// Has the lease written now, and with that, looked at: somebody may have asked for it. Does not wait.
-    pub fn refresh(&self) {
-        // If the keeper is busy it is about to write anyway.
-        drop(self.orders.try_send(Order::Refresh));
-    }
-
-    /// The lease as it is stored, with all progress ordered before.
-    ///
-    /// # Errors
-    /// The loss of the lease.
-    pub async fn document(&self) -> Result<LeaseDocument, Loss> {
-        let (reply, answer) = oneshot::channel();
-        drop(self.orders.send(Order::Document(reply)).await);
-        answer.await.map_err(|_| self.loss())
-    }
-
-    /// Ends the lease and its keeper.
-    pub async fn end(&self, ending: Ending) -> Ended {
-        let (reply, answer) = oneshot::channel();
-        drop(self.orders.send(Order::End(Box::new(ending), reply)).await);
-        answer.await.unwrap_or_else(|_| Ended::Lost(self.loss()))
-    }
-
-    /// Whether nobody keeps the lease any more.
-    pub fn is_gone(&self) -> bool {
-        self.orders.is_closed()
-    }
-
-    fn loss(&self) -> Loss {
-        self.fence.status().lost.unwrap_or(Loss::Expired)
-    }
 }
 
 /// Where errors of writes go that are tried again.
@@ -175,7 +44,10 @@ pub struct Keeper {
     backlog: VecDeque<Order>,
     report: Complaints,
     state: Option<String>,
+    /// Progress that goes along with the next write.
     noted: Option<Progress>,
+    /// Whether that write is to come soon.
+    hurried: bool,
 }
 
 impl Keeper {
@@ -189,8 +61,18 @@ impl Keeper {
         let (sender, orders) = mpsc::channel(WAITING);
         let deadline = lease.confirmed() + timing.fence();
         let (guard, fence) = Guard::new(LeaseStatus { deadline, ..LeaseStatus::default() });
-        let keeper =
-            Self { lease, runtime, timing, orders, guard, backlog: VecDeque::new(), report, state: None, noted: None };
+        let keeper = Self {
+            lease,
+            runtime,
+            timing,
+            orders,
+            guard,
+            backlog: VecDeque::new(),
+            report,
+            state: None,
+            noted: None,
+            hurried: false,
+        };
         keeper.publish();
         (keeper, KeeperHandle { orders: sender, fence })
     }
@@ -211,7 +93,7 @@ impl Keeper {
     /// Does what is to be done; none if that was the end.
     async fn serve(&mut self, wake: Wake) -> Option<Result<(), Loss>> {
         let kept = match wake {
-            Wake::Renew => self.write(|_| {}).await,
+            Wake::Write => self.write(|_| {}).await,
             Wake::Order(Order::Checkpoint(progress, reply)) => self.checkpoint(progress, reply).await,
             Wake::Order(Order::Attempts(count)) => {
                 self.write(|document| {
@@ -230,7 +112,7 @@ impl Keeper {
                 Ok(())
             }
             Wake::Order(Order::Note(progress)) => {
-                self.noted = Some(progress);
+                self.note(progress);
                 Ok(())
             }
             Wake::Order(Order::Refresh) => self.write(|_| {}).await,
@@ -257,18 +139,19 @@ impl Keeper {
         if let Some(order) = self.backlog.pop_front() {
             return Some(Wake::Order(order));
         }
-        let pause = self.renew_at().saturating_sub(self.runtime.monotonic());
+        let pause = self.write_at().saturating_sub(self.runtime.monotonic());
         let sleep = self.runtime.sleep(pause);
         tokio::select! {
             biased;
             order = self.orders.recv() => order.map(Wake::Order),
-            () = sleep => Some(Wake::Renew),
+            () = sleep => Some(Wake::Write),
         }
     }
 
-    /// When the lease must be renewed if nothing else is written.
-    fn renew_at(&self) -> Duration {
-        self.lease.confirmed() + self.timing.renew
+    /// When the lease must be written if there is no other reason before.
+    fn write_at(&self) -> Duration {
+        let interval = if self.hurried { SPACING } else { self.timing.renew };
+        self.lease.confirmed() + interval
     }
 
     /// Merges the checkpoints that wait, and stores the newest.
@@ -301,6 +184,11 @@ impl Keeper {
             *last = Some(progress);
             return Ok(());
         }
+        if replies.is_empty() && self.runtime.monotonic() < self.lease.confirmed() + SPACING {
+            self.note(progress);
+            self.hurried = true;
+            return Ok(());
+        }
         let written = self.store(progress).await;
         for reply in replies {
             drop(reply.send(written.clone()));
@@ -312,9 +200,15 @@ impl Keeper {
         if progress.batch <= self.guard.status().checkpointed {
             return Ok(());
         }
-        self.write(|document| advance(document, &progress)).await?;
-        self.guard.change(|status| status.checkpointed = progress.batch);
-        Ok(())
+        self.note(progress);
+        self.write(|_| {}).await
+    }
+
+    /// Has progress go along with the next write.
+    fn note(&mut self, progress: Progress) {
+        if self.noted.as_ref().is_none_or(|noted| noted.batch < progress.batch) {
+            self.noted = Some(progress);
+        }
     }
 
     /// Writes the lease, trying again with growing pauses until it is stored, lost or too late.
@@ -337,6 +231,7 @@ impl Keeper {
             match within(&*self.runtime, deadline, update).await {
                 Some(Ok(())) => {
                     self.noted = None;
+                    self.hurried = false;
                     if let Some(noted) = noted {
                         self.guard.change(|status| status.checkpointed = noted.batch);
                     }
@@ -377,13 +272,15 @@ impl Keeper {
 
     /// Stores the last progress and gives the lease up, in one write.
     async fn release(&mut self, progress: Option<Progress>) -> Result<Ended, Loss> {
-        self.write_last(progress, |document| set_free(document, None)).await.map(|()| Ended::Done)
+        progress.into_iter().for_each(|progress| self.note(progress));
+        self.write(|document| set_free(document, None)).await.map(|()| Ended::Done)
     }
 
     /// Stores the last progress and gives the lease to whoever asks for it, in one write. A host that stops withdraws
     /// its request, and must not be given what nobody would take from it before it has expired.
     async fn grant(&mut self, progress: Option<Progress>) -> Result<Ended, Loss> {
-        self.write_last(progress, |document| {
+        progress.into_iter().for_each(|progress| self.note(progress));
+        self.write(|document| {
             if let Some(asked) = document.hand_over() {
                 set_free(document, Some(&asked.to));
             }
@@ -394,27 +291,6 @@ impl Keeper {
             (None, Some(owner)) => Ended::Granted(owner.clone()),
             _ => Ended::Kept,
         })
-    }
-
-    /// Stores the last progress, unless it is stored already, with one more change.
-    async fn write_last(
-        &mut self,
-        progress: Option<Progress>,
-        change: impl Fn(&mut LeaseDocument) + Send + Sync,
-    ) -> Result<(), Loss> {
-        let stored = self.guard.status().checkpointed;
-        let progress = progress.filter(|progress| progress.batch > stored);
-        self.write(|document| {
-            if let Some(progress) = &progress {
-                advance(document, progress);
-            }
-            change(document);
-        })
-        .await?;
-        if let Some(progress) = progress {
-            self.guard.change(|status| status.checkpointed = progress.batch);
-        }
-        Ok(())
     }
 
     async fn delete(&mut self) -> Ended {
