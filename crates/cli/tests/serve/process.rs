@@ -5,7 +5,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
+    process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
@@ -68,6 +68,9 @@ impl Drop for Folder {
 pub(crate) struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
+    /// What was read of stderr.
+    heard: String,
     pub(crate) ready: Value,
 }
 
@@ -81,16 +84,17 @@ impl Server {
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the server");
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         if line.is_empty() {
             let mut said = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            stderr.read_to_string(&mut said).unwrap();
             drop(child.wait());
             panic!("the server ended before it was ready: {said}");
         }
         let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        Self { child, stdout, ready }
+        Self { child, stdout, stderr, heard: String::new(), ready }
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -112,12 +116,20 @@ impl Server {
         assert!(sent.success());
     }
 
+    /// Waits until it has said something on stderr.
+    pub(crate) fn hear(&mut self, text: &str) {
+        while !self.heard.contains(text) {
+            let read = self.stderr.read_line(&mut self.heard).unwrap();
+            assert!(read > 0, "it ended without saying {text}: {}", self.heard);
+        }
+    }
+
     /// Waits for the end: how it ended, how long that took, and what it had still said on stdout and on stderr.
     pub(crate) fn ended(mut self) -> (ExitStatus, Duration, String, String) {
         let (status, took) = wait(&mut self.child);
-        let (mut out, mut err) = (String::new(), String::new());
+        let (mut out, mut err) = (String::new(), std::mem::take(&mut self.heard));
         self.stdout.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        self.stderr.read_to_string(&mut err).unwrap();
         (status, took, out, err)
     }
 

@@ -88,7 +88,7 @@ const NEW: &str = "bmV3LW1hcmtlci1rZXktbmV3";
 fn hanging_up_reads_the_keys_again_and_keeps_connections() {
     let folder = Folder::new();
     let file = folder.write("keys", OLD);
-    let server = Server::start(&["--store", "memory", "--key-file", &file, "--log", "trace"]);
+    let mut server = Server::start(&["--store", "memory", "--key-file", &file, "--log", "trace"]);
     let keys = |text: &str| changefeed_server::auth::Keys::parse(text).unwrap();
     let mut client = Http::connect(server.address()).unwrap();
     assert_eq!(client.send("GET", "/dbs", &[], "").unwrap().status, 401, "the key of emulators is none of them");
@@ -96,6 +96,7 @@ fn hanging_up_reads_the_keys_again_and_keeps_connections() {
     assert_eq!(client.send("GET", "/dbs", &[], "").unwrap().status, 200);
     folder.write("keys", "no key at all");
     server.signal("HUP");
+    server.hear("the keys stay as they are");
     assert_eq!(client.send("GET", "/dbs", &[], "").unwrap().status, 200, "the old keys stay");
     folder.write("keys", NEW);
     server.signal("HUP");
@@ -106,7 +107,6 @@ fn hanging_up_reads_the_keys_again_and_keeps_connections() {
     server.signal("TERM");
     let (status, _, out, err) = server.ended();
     assert_eq!(status.code(), Some(0));
-    assert!(err.contains("the keys stay as they are"), "what was wrong is said: {err}");
     for secret in [OLD, NEW, "marker-key"] {
         assert!(!err.contains(secret) && !out.contains(secret), "{secret} was shown");
     }
