@@ -45,8 +45,9 @@ pub(crate) async fn succeed(
                 failures += 1;
                 shared.notifier.notify(Notification::Error(Some(token.clone()), Failure::Feed(Arc::new(error))));
                 let pause = shared.options.store_retry.after(failures, shared.runtime.random());
-                if let Some(loss) = wait(shared, keeper, pause).await {
-                    keeper.end(Ending::Abandon).await;
+                if let Some(loss) = wait(shared, keeper, pause).await
+                    && !matches!(keeper.end(Ending::Expire).await, Ended::Kept)
+                {
                     return Succeeded::Lost(loss);
                 }
             }

@@ -135,8 +135,10 @@ impl Worker {
             }
         }
         if self.keeper.is_gone() || !self.keeper.fence.holds(self.shared.runtime.monotonic()) {
-            self.keeper.end(Ending::Abandon).await;
-            return Some(Exit::Released(Release::Lost(Loss::Expired)));
+            return match self.keeper.end(Ending::Expire).await {
+                Ended::Kept => None,
+                ended => Some(Exit::Released(released(ended, Release::Lost(Loss::Expired)))),
+            };
         }
         None
     }

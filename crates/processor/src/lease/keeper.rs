@@ -263,11 +263,20 @@ impl Keeper {
     async fn end(&mut self, ending: Ending) -> Ended {
         let ended = match ending {
             Ending::Abandon => return Ended::Done,
+            Ending::Expire => return self.expire(),
             Ending::Release(progress) => self.release(progress).await,
             Ending::Grant(progress) => self.grant(progress).await,
             Ending::Delete => return self.delete().await,
         };
         ended.unwrap_or_else(Ended::Lost)
+    }
+
+    /// A worker that wakes late sees the old deadline before the keeper has heard that it was renewed.
+    fn expire(&self) -> Ended {
+        match self.runtime.monotonic() < self.lease.confirmed() + self.timing.fence() {
+            true => Ended::Kept,
+            false => Ended::Lost(Loss::Expired),
+        }
     }
 
     /// Stores the last progress and gives the lease up, in one write.

@@ -141,10 +141,12 @@ fn repetition(world: &World) -> u64 {
     ledger.leases().map(again).sum::<u64>() * longest_delivery(world) + bisections(world)
 }
 
-/// Every lease belongs to a process that lives.
+/// Every lease belongs to a process that lives, or was granted to one that asked for it.
 fn owned(world: &World) -> Result<(), String> {
     let ledger = world.ledger.lock();
-    let free = |lease: &&Lease| ledger.holder(lease).is_none_or(|holder| world.exec.is_dead(holder));
+    let is_granted = |lease: &Lease| lease.document.owner.is_some() && lease.document.session().is_none();
+    let free =
+        |lease: &&Lease| !is_granted(lease) && ledger.holder(lease).is_none_or(|holder| world.exec.is_dead(holder));
     match ledger.leases().find(free) {
         None => Ok(()),
         Some(lease) => Err(format!("{} of {:?}", lease.document.token, lease.document.owner)),

@@ -62,6 +62,14 @@ pub struct Writer<'a> {
     pub expiration: u64,
 }
 
+/// A lease that an operator deleted. Others may have covered its range at that moment, as the parent of a split does.
+#[derive(Debug)]
+struct Damage {
+    range: FeedRange,
+    /// Whether a lease was made there since.
+    repaired: bool,
+}
+
 /// All leases, and who had them.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -74,8 +82,8 @@ pub struct Ledger {
     pub complete: bool,
     /// Whether a lease was created, deleted or given another range since the cover was checked.
     reshaped: bool,
-    /// Whether an operator made a hole that is not filled yet.
-    holed: bool,
+    /// What operators deleted, until it is whole again.
+    damages: Vec<Damage>,
     /// Tokens whose successors were being created, and by whom.
     splitters: BTreeMap<String, ProcessId>,
     /// How often a lease changed hands.
@@ -171,7 +179,9 @@ impl Ledger {
         let mut undead = false;
         if let Some(parent) = self.parent_of(new) {
             let (token, at) = (&parent.document.token, &parent.document.continuation);
-            let differs = *at != new.continuation && !self.holed;
+            let damaged =
+                new.range().is_some_and(|range| self.damages.iter().any(|damage| damage.range.overlaps(&range)));
+            let differs = *at != new.continuation && !damaged;
             undead = differs && writer.sent < parent.created;
             if differs && !undead {
                 let message = format!(
@@ -184,6 +194,10 @@ impl Ledger {
             if splitter.is_some_and(|splitter| splitter != writer.process) {
                 reached(Sometimes::TwoSplitters);
             }
+        }
+        if let Some(range) = new.range() {
+            let repaired = self.damages.iter_mut().filter(|damage| damage.range.overlaps(&range));
+            repaired.for_each(|damage| damage.repaired = true);
         }
         Ok(Lease {
             document: Arc::clone(new),
@@ -359,7 +373,7 @@ impl Ledger {
             self.ends.insert((holder, token.clone()), (writer.now, end));
         }
         if writer.process == crate::exec::WORLD {
-            self.holed = true;
+            self.damages.extend(old.document.range().map(|range| Damage { range, repaired: false }));
             return Ok(());
         }
         let abandoned = old.document.owner.is_none() || writer.now - old.written >= writer.expiration * 9 / 10;
@@ -377,9 +391,9 @@ impl Ledger {
         }
         let ranges: Vec<(&str, FeedRange)> = self.ranges().collect();
         let holes = changefeed::lease::coverage::uncovered(&FeedRange::full(), ranges.iter().map(|(_, range)| range));
-        match holes.first() {
-            Some(hole) if !self.holed => return Err(("S10", format!("no lease covers {hole}"))),
-            _ => {}
+        let damaged = |hole: &&FeedRange| self.damages.iter().any(|damage| damage.range.overlaps(hole));
+        if let Some(hole) = holes.iter().find(|hole| !damaged(hole)) {
+            return Err(("S10", format!("no lease covers {hole}")));
         }
         for (at, (token, range)) in ranges.iter().enumerate() {
             for (other_token, other) in ranges.iter().skip(at + 1) {
@@ -389,7 +403,7 @@ impl Ledger {
                 }
             }
         }
-        self.holed &= !holes.is_empty();
+        self.damages.retain(|damage| !damage.repaired || holes.iter().any(|hole| hole.overlaps(&damage.range)));
         Ok(())
     }
 

@@ -25,6 +25,8 @@ pub enum Ending {
     Delete,
     /// It is not ours any more: write nothing.
     Abandon,
+    /// The deadline seems to have passed: abandon it, unless it was renewed meanwhile.
+    Expire,
 }
 
 /// How an ending came out.
@@ -34,7 +36,7 @@ pub enum Ended {
     Done,
     /// This instance has it now.
     Granted(String),
-    /// Nobody asks for it any more: it stays with its keeper.
+    /// There is no reason to end it any more: it stays with its keeper.
     Kept,
     /// It had been lost before.
     Lost(Loss),
