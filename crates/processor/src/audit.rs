@@ -9,6 +9,7 @@ use crate::{
     lease::{
         bootstrap::{Start, covered},
         coverage::{self, Audit},
+        lock::{self, Lock},
         prefix::LeaseToken,
         store::Listing,
     },
@@ -83,27 +84,43 @@ impl Host {
         self.overlapping = overlapping;
     }
 
+    /// Makes leases for ranges that none covers, one host at a time: what is missing in our listing may have been made and
+    /// split again by another host meanwhile.
     async fn repair(&mut self, listing: &Listing, live: &[PhysicalRange]) -> Result<()> {
-        let missing = coverage::missing(live, &covered(listing, live));
-        if missing.is_empty() || mutant::is(Mutant::HolesNotRepaired) {
+        if coverage::missing(live, &covered(listing, live)).is_empty() || mutant::is(Mutant::HolesNotRepaired) {
             return Ok(());
         }
-        // What was missing may have been made and split again if this takes long.
-        let until = self.shared.runtime.monotonic() + self.shared.options.timing.hand_over();
+        let shared = Arc::clone(&self.shared);
+        let Some(mut lock) = Lock::take(&shared.store, &shared.runtime).await? else {
+            return lock::free_stale(&shared.store, &shared.runtime, &mut self.locked_by).await;
+        };
+        let mut created = Vec::new();
+        let filled = self.fill(&mut lock, &mut created).await;
+        lock.release().await;
+        if !created.is_empty() {
+            self.shared.notifier.notify(Notification::Repaired(created));
+        }
+        filled
+    }
+
+    /// Looks again, now that nobody else can make leases, and makes those that are missing.
+    async fn fill(&self, lock: &mut Lock<'_>, created: &mut Vec<LeaseToken>) -> Result<()> {
         let bootstrap = self.shared.bootstrap();
         let anchors = bootstrap.anchors().await?.unwrap_or_else(|| self.shared.anchors.clone());
-        let mut created = Vec::new();
-        for child in missing {
+        let live = self.shared.monitored.feed_ranges().await?;
+        let listing = self.shared.store.list().await?;
+        if !listing.broken.is_empty() {
+            return Ok(());
+        }
+        for child in coverage::missing(&live, &covered(&listing, &live)) {
             // A worker whose document was deleted still has the range: its loss comes first.
             if let Some(running) = self.running.get(&child.token) {
                 running.keeper.refresh();
                 continue;
             }
+            let until = lock.keep().await?;
             bootstrap.create(&child, &anchors, Start::Written, until).await?;
             created.push(child.token);
-        }
-        if !created.is_empty() {
-            self.shared.notifier.notify(Notification::Repaired(created));
         }
         Ok(())
     }

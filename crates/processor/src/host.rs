@@ -16,6 +16,7 @@ use crate::{
         bootstrap::Bootstrap,
         document::Anchors,
         keeper::{Keeper, KeeperHandle},
+        lock::Stranger,
         news::{Heard, News},
         observation::Observations,
         ownership::{Identity, OwnedLease},
@@ -100,6 +101,8 @@ pub(crate) struct Host {
     requests: BTreeMap<LeaseToken, (String, Duration)>,
     /// For how many cycles leases of ours have overlapped others.
     pub(crate) overlapping: BTreeMap<LeaseToken, u32>,
+    /// The host that makes leases at the moment, if it is not this one.
+    pub(crate) locked_by: Option<Stranger>,
     /// For how many cycles leases were seen without a living owner.
     free_cycles: BTreeMap<LeaseToken, u32>,
     /// The epoch of the last worker of each lease.
@@ -125,6 +128,7 @@ impl Host {
             reported: BTreeMap::new(),
             requests: BTreeMap::new(),
             overlapping: BTreeMap::new(),
+            locked_by: None,
             free_cycles: BTreeMap::new(),
             epochs: BTreeMap::new(),
             first_cycle: true,
