@@ -85,6 +85,11 @@ impl Hosts {
         self.0.get(host).is_none_or(|machine| machine.main.is_none())
     }
 
+    /// Whether the host with this name is up.
+    pub fn is_up(&self, name: &str) -> bool {
+        self.0.iter().any(|machine| &*machine.name == name && machine.main.is_some())
+    }
+
     /// Whether all are down.
     pub fn all_down(&self) -> bool {
         self.0.iter().all(|machine| machine.main.is_none() && machine.twin.is_none())

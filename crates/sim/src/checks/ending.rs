@@ -141,10 +141,14 @@ fn repetition(world: &World) -> u64 {
     ledger.leases().map(again).sum::<u64>() * longest_delivery(world) + bisections(world)
 }
 
-/// Every lease belongs to a process that lives, or was granted to one that asked for it.
+/// Every lease belongs to a process that lives, or was granted to a host that is up.
 fn owned(world: &World) -> Result<(), String> {
     let ledger = world.ledger.lock();
-    let is_granted = |lease: &Lease| lease.document.owner.is_some() && lease.document.session().is_none();
+    let hosts = world.hosts.lock();
+    let is_granted = |lease: &Lease| {
+        let owner = lease.document.owner.as_deref().filter(|_| lease.document.session().is_none());
+        owner.is_some_and(|owner| hosts.is_up(owner))
+    };
     let free =
         |lease: &&Lease| !is_granted(lease) && ledger.holder(lease).is_none_or(|holder| world.exec.is_dead(holder));
     match ledger.leases().find(free) {

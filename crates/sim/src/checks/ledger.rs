@@ -373,7 +373,7 @@ impl Ledger {
             self.ends.insert((holder, token.clone()), (writer.now, end));
         }
         if writer.process == crate::exec::WORLD {
-            self.damages.extend(old.document.range().map(|range| Damage { range, repaired: false }));
+            self.damaged(&old);
             return Ok(());
         }
         let abandoned = old.document.owner.is_none() || writer.now - old.written >= writer.expiration * 9 / 10;
@@ -382,6 +382,16 @@ impl Ledger {
             return Err(("S4", message));
         }
         self.check_cover()
+    }
+
+    /// Notes what an operator deleted, unless its successors do its work already.
+    fn damaged(&mut self, old: &Lease) {
+        let Some(range) = old.document.range() else { return };
+        let younger = self.leases.values().filter(|lease| lease.created > old.created && !lease.document.is_gone());
+        let successors: Vec<FeedRange> = younger.filter_map(|lease| lease.document.range()).collect();
+        if !changefeed::lease::coverage::uncovered(&range, successors.iter()).is_empty() {
+            self.damages.push(Damage { range, repaired: false });
+        }
     }
 
     /// S10: every key has a lease, and two leases have keys in common only if one lies inside the other.
