@@ -238,7 +238,7 @@ impl Host {
         };
         let steps = balance::plan(&view);
         let settled = self.free_cycles.is_empty() && self.requests.is_empty() && self.asked.is_empty();
-        if covered && settled && !disturbed && balance::is_at_rest(&view) {
+        if covered && settled && !disturbed && steps.is_empty() && balance::is_at_rest(&view) {
             self.at_rest = Some(now);
         }
         self.perform(&steps, &listing).await;
