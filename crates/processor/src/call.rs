@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use changefeed_core::Change;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::{
     context::{Context, Inner},
     delegate::{DelegateError, Verdict},
     deliver::{Delivery, Piece, told},
     notification::Notification,
+    raw::RawChanges,
 };
 
 /// What became of one call.
@@ -59,9 +60,17 @@ impl Delivery<'_> {
         let (cancel, cancelled) = watch::channel(false);
         let context = self.context(&changes, piece.failures + 1, last, cancelled);
         let delegate = Arc::clone(&shared.delegate);
-        let (reply, mut answer) = tokio::sync::oneshot::channel();
+        let (reply, mut answer) = oneshot::channel();
+        let whole = changes.len() == self.changes.len();
+        let (loan, mut back) = Loan::of(std::mem::take(&mut self.changes));
         let task = async move {
-            drop(reply.send(delegate.call(changes, context).await));
+            let verdict = delegate.call(changes, context).await;
+            if whole && matches!(verdict, Ok(Verdict::Done)) {
+                loan.keep();
+            } else {
+                drop(loan);
+            }
+            drop(reply.send(verdict));
         };
         let name = format!("delegate[{}/{}]", shared.name, self.lease);
         let mut handle = AbortOnDrop(shared.runtime.spawn(&name, Box::pin(task)));
@@ -77,10 +86,12 @@ impl Delivery<'_> {
                     if slow {
                         self.keeper.state(None).await;
                     }
-                    return match verdict {
+                    let called = match verdict {
                         Ok(verdict) => called(verdict),
                         Err(_) => Called::Failed(DelegateError::new(panic_message(handle).await)),
                     };
+                    self.changes = back.try_recv().unwrap_or_default();
+                    return called;
                 }
                 () = &mut timer => {
                     if alarm.is_over() {
@@ -100,6 +111,7 @@ impl Delivery<'_> {
             }
         };
         handle.end().await;
+        self.changes = back.try_recv().unwrap_or_default();
         // It may have returned before it could be ended: what it has done need not be done again.
         answer.try_recv().map_or(ended, called)
     }
@@ -133,6 +145,33 @@ fn called(verdict: Result<Verdict, DelegateError>) -> Called {
     match verdict {
         Ok(verdict) => Called::Verdict(verdict),
         Err(error) => Called::Failed(error),
+    }
+}
+
+/// A page that is lent to a call. It comes back however the call ends, to be tried again or buried, unless the call
+/// keeps it because all of it was handled. So it is gone with the call: whoever waits for the answer may have to wait
+/// for its turn, and a page is large enough to drive what others read out of the caches.
+struct Loan {
+    changes: RawChanges,
+    back: Option<oneshot::Sender<RawChanges>>,
+}
+
+impl Loan {
+    fn of(changes: RawChanges) -> (Self, oneshot::Receiver<RawChanges>) {
+        let (back, returned) = oneshot::channel();
+        (Self { changes, back: Some(back) }, returned)
+    }
+
+    fn keep(mut self) {
+        self.back = None;
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take() {
+            drop(back.send(std::mem::take(&mut self.changes)));
+        }
     }
 }
 
@@ -185,5 +224,23 @@ mod tests {
         assert_eq!(alarms(None, 30), [(30, false), (60, false), (120, false), (240, false)]);
         assert_eq!(alarms(Some(100), 30), [(30, false), (60, false), (100, true)]);
         assert_eq!(alarms(Some(20), 30), [(20, true)]);
+    }
+
+    #[test]
+    fn a_page_comes_back_however_its_call_ends_unless_it_was_handled() {
+        let lend = || Loan::of(vec![crate::raw::tests::change(7)].into());
+        let (loan, mut back) = lend();
+        drop(loan);
+        assert_eq!(back.try_recv().unwrap().len(), 1);
+        let (loan, mut back) = lend();
+        loan.keep();
+        back.try_recv().unwrap_err();
+        let (loan, mut back) = lend();
+        let call = std::thread::spawn(move || {
+            let _loan = loan;
+            panic!("on purpose");
+        });
+        call.join().unwrap_err();
+        assert_eq!(back.try_recv().unwrap().len(), 1);
     }
 }

@@ -29,6 +29,7 @@ pub(crate) struct Delivery<'a> {
     pub(crate) keeper: &'a KeeperHandle,
     pub(crate) lease: &'a LeaseToken,
     pub(crate) range: &'a changefeed_core::FeedRange,
+    /// Empty once a call has handled all of it.
     pub(crate) changes: RawChanges,
     pub(crate) request_charge: f64,
     /// What a checkpoint after this page says.

@@ -10,7 +10,7 @@ use changefeed_core::Change;
 /// Changes as the store gave them: bodies are bytes. A slice of a page that all who look at it share; cheap to clone.
 ///
 /// Used like a slice: `changes.len()`, `for change in &changes`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RawChanges {
     page: Arc<Vec<Change>>,
     items: Range<usize>,
@@ -52,13 +52,13 @@ impl<'a> IntoIterator for &'a RawChanges {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use changefeed_core::{ItemId, Lsn, Operation, Timestamp};
 
     use super::*;
 
-    fn changes(count: u64) -> RawChanges {
-        let change = |lsn| Change {
+    pub(crate) fn change(lsn: u64) -> Change {
+        Change {
             id: ItemId::new("1").unwrap(),
             rid: None,
             lsn: Lsn::new(lsn),
@@ -67,7 +67,10 @@ mod tests {
             current: None,
             previous: None,
             previous_lsn: None,
-        };
+        }
+    }
+
+    fn changes(count: u64) -> RawChanges {
         (0..count).map(change).collect::<Vec<_>>().into()
     }
 
