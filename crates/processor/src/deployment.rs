@@ -1,11 +1,10 @@
 //! A processor as its documents show it, for tools that look from outside: needs no host, writes nothing.
 
-use std::{future::poll_fn, task::Poll};
-
 use changefeed_core::{
     Container, ContainerIdentity, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
     Timestamp,
 };
+use futures_util::{StreamExt, stream};
 
 use crate::{
     lease::{
@@ -269,26 +268,5 @@ fn cut(stretch: &Stretch, live: &[PhysicalRange]) -> Vec<Stretch> {
 
 /// Runs futures side by side, some at a time; results in order.
 pub(crate) async fn together<T>(futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-    let mut waiting = futures.into_iter();
-    let mut done = Vec::with_capacity(waiting.len());
-    loop {
-        let mut running: Vec<(BoxFuture<'_, T>, Option<T>)> =
-            waiting.by_ref().take(AT_ONCE).map(|future| (future, None)).collect();
-        if running.is_empty() {
-            return done;
-        }
-        poll_fn(|context| {
-            for (future, result) in running.iter_mut().filter(|(_, result)| result.is_none()) {
-                if let Poll::Ready(value) = future.as_mut().poll(context) {
-                    *result = Some(value);
-                }
-            }
-            match running.iter().all(|(_, result)| result.is_some()) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
-        done.extend(running.into_iter().filter_map(|(_, result)| result));
-    }
+    stream::iter(futures).buffered(AT_ONCE).collect().await
 }

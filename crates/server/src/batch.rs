@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use changefeed_core::{Batch, ETag, ErrorKind, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, Write, Written};
+use futures_util::future::join_all;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,7 +14,7 @@ use crate::{
     items, names,
     open::Open,
     problem::{Answer, Problem},
-    render, scope, together,
+    render, scope,
 };
 
 /// How often a batch with patches is tried again because somebody else wrote one of its items in between.
@@ -427,7 +428,7 @@ async fn bulk(
             }
             done
         });
-        outcomes.extend(together::all(in_order).await.into_iter().flatten());
+        outcomes.extend(join_all(in_order).await.into_iter().flatten());
     } else {
         for (index, operation) in operations.iter().enumerate() {
             let stopped = outcomes.values().next_back().is_some_and(|last| !last.is_success());

@@ -42,7 +42,6 @@ mod scope;
 mod server;
 mod service;
 mod session;
-mod together;
 mod verify;
 
 pub use self::{
