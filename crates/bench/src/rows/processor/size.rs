@@ -1,10 +1,14 @@
 //! Many leases: what it costs to deliver a lone change when a process owns 10, 1,000 or 10,000 of them.
 //!
 //! A container begins with at most 1,000 ranges, so 10,000 leases are those of ten processors, each with containers of
-//! its own for items and leases. A few writers each write a change to a random range and wait for its delivery: every change wakes a
-//! worker, is a batch and a checkpoint, whatever the number of leases. The processor time of the whole process counts,
-//! with the write itself, renewals and balancing. What it is beyond the time that the same leases take when nothing is
-//! written is told beside it; that time is a row of its own.
+//! its own for items and leases. A few writers each write a change to a random range and wait for its delivery: every
+//! change wakes a worker and is a batch. The processor time of the whole process counts, with the write itself, renewals
+//! and balancing. What it is beyond the time that the same leases take when nothing is written is told beside it; that
+//! time is a row of its own.
+//!
+//! Spread over ten leases, changes come so fast that many share a checkpoint; spread over thousands, each has its own,
+//! so those rows differ by more than the number of leases. Rows of the same traffic have all changes go to a few keys:
+//! they show what leases cost that have nothing to do with a change.
 
 use std::{
     sync::{
@@ -35,6 +39,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         row("cost_per_change_10_leases", None),
         row("cost_per_change_1000_leases", Some(Goal::RatioAtMost(1.5))),
         row("cost_per_change_10000_leases", Some(Goal::RatioAtMost(1.5))),
+        row("same_traffic_10_leases", None),
+        row("same_traffic_1000_leases", Some(Goal::RatioAtMost(1.5))),
+        row("same_traffic_10000_leases", Some(Goal::RatioAtMost(1.5))),
         Row { name: IDLE, unit: "% of a core", baseline: "idle_1000_leases_x_10", goal: None },
     ],
     run: sizes,
@@ -42,11 +49,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const IDLE: &str = "idle_10000_leases";
 
-/// The rows, each with processors and leases of each.
-const SIZES: [(&str, usize, usize); 3] = [
-    ("cost_per_change_10_leases", 1, 10),
-    ("cost_per_change_1000_leases", 1, 1000),
-    ("cost_per_change_10000_leases", 10, 1000),
+/// The rows for changes to random ranges and to few keys, each with processors and leases of each.
+const SIZES: [(&str, &str, usize, usize); 3] = [
+    ("cost_per_change_10_leases", "same_traffic_10_leases", 1, 10),
+    ("cost_per_change_1000_leases", "same_traffic_1000_leases", 1, 1000),
+    ("cost_per_change_10000_leases", "same_traffic_10000_leases", 10, 1000),
 ];
 
 /// Changes on their way at the same time: few, so that each finds an idle worker.
@@ -59,7 +66,10 @@ const QUIET: Duration = Duration::from_secs(5);
 const SETTLING: Duration = Duration::from_secs(1);
 
 /// Enough partition keys for every range.
-const PARTITION_KEYS: u64 = 1_000_000;
+const MANY_KEYS: u64 = 1_000_000;
+
+/// The same traffic for every number of leases.
+const FEW_KEYS: u64 = 10;
 
 const fn row(name: &'static str, goal: Option<Goal>) -> Row {
     Row { name, unit: "us CPU", baseline: "cost_at_10_leases", goal }
@@ -72,6 +82,8 @@ struct Cost {
     per_change: f64,
     /// For each change, beyond what is spent without changes.
     beyond: f64,
+    /// For each change, all in all, when few keys get all changes.
+    few_keys: f64,
     /// In each second without changes.
     quiet: f64,
     /// Changes in each second with them.
@@ -84,14 +96,14 @@ fn sizes(context: &Context) -> Result<Vec<Measurement>> {
     let mut rounds: [Vec<Round<Cost>>; SIZES.len()] = Default::default();
     for _ in 0..context.scale.slow_rounds {
         let mut few = None;
-        for ((_, processors, leases), rounds) in SIZES.iter().zip(&mut rounds) {
+        for ((_, _, processors, leases), rounds) in SIZES.iter().zip(&mut rounds) {
             let delivering = cost(*processors, *leases, length);
             let subject = runtime.block_on(async { tokio::spawn(delivering).await? })?;
             let baseline = *few.get_or_insert(subject);
             rounds.push(Round { baseline, subject });
         }
     }
-    let measured = SIZES.iter().zip(&rounds).map(|((row, processors, leases), rounds)| {
+    let measured = SIZES.iter().zip(&rounds).map(|((row, _, processors, leases), rounds)| {
         let of = |value: fn(&Cost) -> f64| Spread::of(rounds.iter().map(|round| value(&round.subject))).median;
         let note = format!(
             "{processors} x {leases} leases, {:.0} lone changes/s; {:.1} % of a core when quiet; {:.1} us beyond that",
@@ -101,7 +113,11 @@ fn sizes(context: &Context) -> Result<Vec<Measurement>> {
         );
         Measurement::of(row, rounds, |cost| cost.per_change).note(note)
     });
-    Ok(measured.chain([idle(&rounds)]).collect())
+    let same_traffic = SIZES.iter().zip(&rounds).map(|((_, row, processors, leases), rounds)| {
+        let note = format!("{processors} x {leases} leases; {FEW_KEYS} partition keys get all changes");
+        Measurement::of(row, rounds, |cost| cost.few_keys).note(note)
+    });
+    Ok(measured.chain(same_traffic).chain([idle(&rounds)]).collect())
 }
 
 /// What ten thousand idle leases take, against ten times what a thousand take.
@@ -116,7 +132,7 @@ fn idle([_, thousand, ten_thousand]: &[Vec<Round<Cost>>; SIZES.len()]) -> Measur
 }
 
 async fn cost(processors: usize, leases: usize, length: Duration) -> Result<Cost> {
-    let (lanes, arrivals): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::channel(1)).unzip();
+    let (lanes, mut arrivals): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::channel(1)).unzip();
     let stage = Stage::new(processors, leases, lanes).await?;
     let quiet = {
         time::sleep(SETTLING).await;
@@ -124,13 +140,8 @@ async fn cost(processors: usize, leases: usize, length: Duration) -> Result<Cost
         time::sleep(QUIET).await;
         (process::cpu_seconds()? - before) / QUIET.as_secs_f64()
     };
-    let (before, start) = (process::cpu_seconds()?, Instant::now());
-    let writers = arrivals
-        .into_iter()
-        .enumerate()
-        .map(|(writer, arrivals)| tokio::spawn(write_and_wait(stage.items.clone(), writer, start + length, arrivals)));
-    let changes: u64 = load::join(writers.collect()).await?.iter().sum();
-    let (spent, took) = (process::cpu_seconds()? - before, start.elapsed());
+    let Busy { spent, took, changes } = busy(&stage.items, MANY_KEYS, length, &mut arrivals).await?;
+    let few = busy(&stage.items[..1], FEW_KEYS, length, &mut arrivals).await?;
     for running in stage.running {
         running.stop().await?;
     }
@@ -144,9 +155,38 @@ async fn cost(processors: usize, leases: usize, length: Duration) -> Result<Cost
     Ok(Cost {
         per_change: spent * 1e6 / changes as f64,
         beyond: beyond * 1e6 / changes as f64,
+        few_keys: few.spent * 1e6 / few.changes as f64,
         quiet: quiet * 1e6,
         rate: changes as f64 / took.as_secs_f64(),
     })
+}
+
+/// A while with changes.
+struct Busy {
+    /// Seconds of processor time.
+    spent: f64,
+    took: Duration,
+    changes: u64,
+}
+
+/// Has all writers write to so many keys of these containers.
+async fn busy(
+    items: &[Container],
+    keys: u64,
+    length: Duration,
+    arrivals: &mut Vec<mpsc::Receiver<()>>,
+) -> Result<Busy> {
+    let (before, start) = (process::cpu_seconds()?, Instant::now());
+    let writers = arrivals
+        .drain(..)
+        .enumerate()
+        .map(|(writer, arrivals)| tokio::spawn(write_and_wait(items.to_vec(), keys, writer, start + length, arrivals)));
+    let mut changes = 0;
+    for (written, lane) in load::join(writers.collect()).await? {
+        changes += written;
+        arrivals.push(lane);
+    }
+    Ok(Busy { spent: process::cpu_seconds()? - before, took: start.elapsed(), changes })
 }
 
 /// Containers in memory, each with a processor that has caught up.
@@ -189,18 +229,19 @@ fn tell(lanes: &[mpsc::Sender<()>], changes: &RawChanges) {
     }
 }
 
-/// Writes and waits until `end`; returns how many changes were delivered.
+/// Writes and waits until `end`; returns how many changes were delivered, and where their arrival is told.
 async fn write_and_wait(
     containers: Vec<Container>,
+    keys: u64,
     writer: usize,
     end: Instant,
     mut arrivals: mpsc::Receiver<()>,
-) -> Result<u64> {
+) -> Result<(u64, mpsc::Receiver<()>)> {
     let mut random = Random::new(writer as u64);
     let mut changes = 0;
     while Instant::now() < end {
         let container = &containers[usize::try_from(random.below(containers.len() as u64))?];
-        let key = random.below(PARTITION_KEYS);
+        let key = random.below(keys);
         let body = format!("{{\"id\":\"{writer}\",\"pk\":\"{key}\",\"counter\":{changes}}}");
         let write = Write::Upsert { body: Bytes::from(body), if_match: None };
         container.backend().write(Batch::single(None, write)).await?;
@@ -208,5 +249,5 @@ async fn write_and_wait(
         arrival.map_err(|_| "a change was not delivered")?.ok_or("the processors ended early")?;
         changes += 1;
     }
-    Ok(changes)
+    Ok((changes, arrivals))
 }
