@@ -51,3 +51,29 @@ impl Observations {
         self.seen.get(token).map_or(Duration::ZERO, |(_, since)| now.saturating_sub(*since))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "\"a\"";
+    const B: &str = "\"b\"";
+
+    #[test]
+    fn a_lease_is_silent_while_what_is_heard_of_it_is_one_version() {
+        let at = Duration::from_secs;
+        let version = |etag: &'static str| ETag::new(etag).unwrap();
+        let token: LeaseToken = "7".parse().unwrap();
+        let mut observations = Observations::default();
+        assert!(!observations.any_silent(at(60), at(1000)));
+        observations.hear(&token, Some(version(A)), at(0));
+        observations.hear(&token, Some(version(A)), at(30));
+        assert!(!observations.any_silent(at(60), at(59)) && observations.any_silent(at(60), at(60)));
+        observations.hear(&token, Some(version(B)), at(70));
+        assert!(!observations.any_silent(at(60), at(129)) && observations.any_silent(at(60), at(130)));
+        // A version that cannot be told may be a new one.
+        observations.hear(&token, None, at(140));
+        observations.hear(&token, None, at(150));
+        assert_eq!(observations.silent_for(&token, at(170)), at(20));
+    }
+}

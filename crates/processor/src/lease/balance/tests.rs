@@ -84,6 +84,22 @@ fn a_host_never_has_more_leases_than_it_may() {
 }
 
 #[test]
+fn a_host_that_the_dice_could_move_is_not_at_rest() {
+    let rests = |owners: &[(&str, usize)]| {
+        let leases = leases(owners);
+        is_at_rest(&View { me: ME, leases: &leases, max_leases: None, shuffle: 7 })
+    };
+    assert!(rests(&[("a", 4), ("me", 3)]) && rests(&[("a", 1), ("b", 1)]));
+    assert!(!rests(&[("a", 4), ("me", 2)]));
+    // What b has too many is left to a, but not by every plan.
+    let owners = [("a", 1), ("b", 4), ("me", 2)];
+    let plans = (0..100).map(|shuffle| plan(&View { me: ME, leases: &leases(&owners), max_leases: None, shuffle }));
+    let (idle, busy): (Vec<_>, Vec<_>) = plans.partition(Vec::is_empty);
+    assert!(idle.len() > busy.len() && !busy.is_empty());
+    assert!(!rests(&owners));
+}
+
+#[test]
 fn a_hundred_leases_are_halved_in_one_cycle() {
     let mut view = leases(&[("a", 100)]);
     let moves = plan_at_most(&view, None);
