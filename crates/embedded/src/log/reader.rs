@@ -39,12 +39,36 @@ pub(crate) fn read_bodies(files: &Files, wanted: &[Wanted], buffers: &Arc<Buffer
         let start = first.location.offset;
         let end = run.last().map_or(start, |last| last.location.offset + last.location.bytes);
         let bytes = read_run(files, first.location.segment, start, (end - start) as usize, buffers)?;
-        for one in run {
-            let offset = (one.location.offset - start) as usize;
-            bodies.push(body(&bytes, offset, one)?);
+        let of_run = run.iter().map(|one| body(&bytes, (one.location.offset - start) as usize, one));
+        if is_sparse(run, end - start) {
+            bodies.extend(copied(of_run, run.len())?);
+        } else {
+            for body in of_run {
+                bodies.push(bytes.slice_ref(body?));
+            }
         }
     }
     Ok(bodies)
+}
+
+/// Whether most of what was read is not wanted.
+fn is_sparse(run: &[Wanted], length: u32) -> bool {
+    run.iter().map(|one| one.location.bytes).sum::<u32>() < length / 2
+}
+
+/// Bodies in memory of their own: what was read between them is let go, and the next read finds its buffer in the
+/// caches still.
+fn copied<'a>(bodies: impl Iterator<Item = Result<&'a [u8]>>, count: usize) -> Result<Vec<Bytes>> {
+    let mut together = Vec::new();
+    let mut ends = Vec::with_capacity(count);
+    for body in bodies {
+        together.extend_from_slice(body?);
+        ends.push(together.len());
+    }
+    let together = Bytes::from(together);
+    let mut start = 0;
+    let cut = |end| together.slice(std::mem::replace(&mut start, end)..end);
+    Ok(ends.into_iter().map(cut).collect())
 }
 
 /// The body of one record, in memory of its own.
@@ -53,7 +77,7 @@ pub(crate) fn read_body(file: &dyn VfsFile, wanted: &Wanted) -> Result<Bytes> {
     let mut bytes = vec![0; count as usize];
     read_exact_at(file, offset.into(), &mut bytes).map_err(|error| unread(segment, offset, bytes.len(), error))?;
     let run = Bytes::from(bytes);
-    body(&run, 0, wanted)
+    Ok(run.slice_ref(body(&run, 0, wanted)?))
 }
 
 fn run_length(wanted: &[Wanted]) -> usize {
@@ -91,11 +115,11 @@ fn unread(segment: u32, offset: u32, count: usize, error: std::io::Error) -> Err
     }
 }
 
-fn body(run: &Bytes, offset: usize, wanted: &Wanted) -> Result<Bytes> {
+fn body<'a>(run: &'a [u8], offset: usize, wanted: &Wanted) -> Result<&'a [u8]> {
     let record = run.get(offset..).and_then(record::decode);
     match record {
         Some(record) if record.header.container == wanted.container && record.header.place == wanted.place => {
-            Ok(run.slice_ref(record.body))
+            Ok(record.body)
         }
         _ => {
             let Location { segment, offset, .. } = wanted.location;
@@ -103,5 +127,60 @@ fn body(run: &Bytes, offset: usize, wanted: &Wanted) -> Result<Bytes> {
             let message = format!("the record of lsn {lsn} at byte {offset} of segment {segment} is damaged");
             Err(Error::new(ErrorKind::Corrupt, message))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        format::record::{RecordHeader, RecordKind},
+        vfs::{Vfs, memory::MemoryDisk},
+    };
+
+    const LENGTH: usize = 500;
+
+    /// A segment of so many records, and where to find them.
+    fn segment(count: u16) -> (Files, Vec<Wanted>) {
+        let mut bytes = Vec::new();
+        let records = (0..count).map(|number| {
+            let place = Place { lsn: number.into(), op: 0 };
+            let header = RecordHeader {
+                kind: RecordKind::Put,
+                container: 1,
+                place,
+                previous: Place { lsn: 0, op: 0 },
+                ordinal: 0,
+                timestamp: 0,
+                ttl: 0,
+            };
+            let offset = bytes.len() as u32;
+            let body = [number as u8; LENGTH];
+            let length = record::append(&mut bytes, &header, &[], "id", &[&body]) as u32;
+            Wanted { container: 1, place, location: Location { segment: 0, offset, bytes: length } }
+        });
+        let records = records.collect();
+        let file = MemoryDisk::default().create("segment").unwrap();
+        file.write_at(0, &bytes).unwrap();
+        (Files::from([(0, file)]), records)
+    }
+
+    /// Reads every so many of 400 records; whether the buffer that they were read into is still held by their bodies.
+    fn holds_its_buffer(step: usize) -> bool {
+        let (files, records) = segment(400);
+        let wanted: Vec<_> = records.into_iter().step_by(step).collect();
+        let buffers = Arc::default();
+        let bodies = read_bodies(&files, &wanted, &buffers).unwrap();
+        assert_eq!(bodies.len(), wanted.len());
+        for (body, one) in bodies.iter().zip(&wanted) {
+            assert!(body.len() == LENGTH && body.iter().all(|byte| *byte == one.place.lsn as u8), "{one:?}");
+        }
+        Arc::strong_count(&buffers) > 1
+    }
+
+    #[test]
+    fn bodies_that_lie_apart_do_not_hold_what_is_between_them() {
+        assert!(holds_its_buffer(1) && holds_its_buffer(2));
+        assert!(!holds_its_buffer(3));
     }
 }
