@@ -6,6 +6,7 @@ use changefeed_core::{Error, ErrorKind, FeedRange, StartFrom};
 use tokio::sync::mpsc;
 
 use crate::{
+    deliver::told,
     host::{Report, Shared},
     lease::{
         document::{Anchor, LeaseDocument},
@@ -29,7 +30,13 @@ pub(crate) async fn work(
 ) {
     let token = document.token.clone();
     shared.notifier.notify(Notification::LeaseAcquired(token.clone()));
-    let Some((range, start)) = Box::pin(begin(&shared, &document)).await else {
+    let mut stopping = orders.stopping.clone();
+    let begun = tokio::select! {
+        biased;
+        () = told(&mut stopping) => None,
+        begun = Box::pin(begin(&shared, &document)) => begun,
+    };
+    let Some((range, start)) = begun else {
         keeper.end(Ending::Release(None)).await;
         shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Stopped));
         drop(reports.send(Report::Ended(token)));
@@ -61,7 +68,8 @@ pub(crate) async fn work(
                 break;
             }
             Exit::RangeGone => {
-                match Box::pin(succession::succeed(&shared, &token, &range, &worker.keeper, &reports)).await {
+                let stopping = worker.orders.stopping.clone();
+                match Box::pin(succession::succeed(&shared, &token, &range, &worker.keeper, stopping, &reports)).await {
                     Succeeded::Replaced => break,
                     Succeeded::Lost(loss) => {
                         shared.notifier.notify(Notification::LeaseReleased(token.clone(), Release::Lost(loss)));

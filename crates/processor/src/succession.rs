@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Effect, ErrorKind, FeedRange, Result};
-use tokio::sync::mpsc;
+use changefeed_core::{Effect, ErrorKind, FeedRange, PhysicalRange, Result};
+use tokio::sync::{mpsc, watch};
 
 use crate::{
+    deliver::told,
     host::{Report, Shared},
     lease::{
         bootstrap::covered,
@@ -14,6 +15,7 @@ use crate::{
         keeper::{Ended, Ending, KeeperHandle},
         ownership::{Loss, OwnedLease},
         prefix::LeaseToken,
+        store::Listing,
     },
     mutant::{self, Mutant},
     notification::{Failure, Notification, Release},
@@ -23,29 +25,40 @@ use crate::{
 pub(crate) enum Succeeded {
     /// The lease was replaced; the host knows which of its successors are ours.
     Replaced,
-    /// The lease stays: its range lies within one physical range after all.
+    /// The lease stays: its range lies within one physical range after all, or the host stops.
     Keep,
     /// The lease was lost on the way; whoever has it now does the rest.
     Lost(Loss),
 }
 
-/// Replaces the lease of a gone range by leases of the ranges that live now. Can be repeated at any step, by anybody.
+/// Replaces the lease of a gone range by leases of the ranges that live now. Can be repeated at any step, by anybody, and
+/// is left to others if the host wants to stop while it looks or pauses.
 pub(crate) async fn succeed(
     shared: &Shared,
     token: &LeaseToken,
     range: &FeedRange,
     keeper: &KeeperHandle,
+    mut stopping: watch::Receiver<bool>,
     reports: &mpsc::UnboundedSender<Report>,
 ) -> Succeeded {
     let mut failures = 0;
     loop {
-        match attempt(shared, token, range, keeper, reports).await {
+        let looked = tokio::select! {
+            biased;
+            () = told(&mut stopping) => return Succeeded::Keep,
+            looked = look(shared) => looked,
+        };
+        let attempt = match looked {
+            Ok(look) => attempt(shared, token, range, keeper, reports, look).await,
+            Err(error) => Err(error),
+        };
+        match attempt {
             Ok(succeeded) => return succeeded,
             Err(error) => {
                 failures += 1;
                 shared.notifier.notify(Notification::Error(Some(token.clone()), Failure::Feed(Arc::new(error))));
                 let pause = shared.options.store_retry.after(failures, shared.runtime.random());
-                if let Some(loss) = wait(shared, keeper, pause).await
+                if let Some(loss) = wait(shared, keeper, &mut stopping, pause).await
                     && !matches!(keeper.end(Ending::Expire).await, Ended::Kept)
                 {
                     return Succeeded::Lost(loss);
@@ -55,16 +68,33 @@ pub(crate) async fn succeed(
     }
 }
 
-async fn wait(shared: &Shared, keeper: &KeeperHandle, pause: Duration) -> Option<Loss> {
+async fn wait(
+    shared: &Shared,
+    keeper: &KeeperHandle,
+    stopping: &mut watch::Receiver<bool>,
+    pause: Duration,
+) -> Option<Loss> {
     let mut fence = keeper.fence.clone();
     let sleep = shared.runtime.sleep(pause);
     tokio::select! {
         biased;
+        () = told(stopping) => {}
         () = fence.until(|status| status.lost.is_some()) => {}
         () = sleep => {}
     }
     let expired = !keeper.fence.holds(shared.runtime.monotonic());
     keeper.fence.status().lost.or(expired.then_some(Loss::Expired))
+}
+
+/// The ranges that live now, and the leases.
+struct Look {
+    live: Vec<PhysicalRange>,
+    listing: Listing,
+}
+
+async fn look(shared: &Shared) -> Result<Look> {
+    let live = shared.monitored.feed_ranges().await?;
+    Ok(Look { live, listing: shared.store.list().await? })
 }
 
 async fn attempt(
@@ -73,13 +103,12 @@ async fn attempt(
     range: &FeedRange,
     keeper: &KeeperHandle,
     reports: &mpsc::UnboundedSender<Report>,
+    Look { live, listing }: Look,
 ) -> Result<Succeeded> {
-    let live = shared.monitored.feed_ranges().await?;
     let parent = match keeper.document().await {
         Ok(document) => document,
         Err(loss) => return Ok(Succeeded::Lost(loss)),
     };
-    let listing = shared.store.list().await?;
     let leases = covered(&listing, &live);
     let own = Covered { token: token.clone(), range: range.clone(), gone: false };
     let children = match coverage::successors(&own, &live, &leases) {
