@@ -88,17 +88,25 @@ pub(crate) enum Report {
     Adopted(Box<OwnedLease>),
 }
 
+/// Since when a request stands, on our monotonic clock, and under which epoch of its lease. Who takes a lease drops the
+/// request for it: under the next epoch it is another one, even if it is for the same instance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub(crate) epoch: u64,
+    pub(crate) since: Duration,
+}
+
 /// The balancer of one host. Owns the list of workers.
 pub(crate) struct Host {
     pub(crate) shared: Arc<Shared>,
     pub(crate) running: BTreeMap<LeaseToken, Running>,
     pub(crate) observations: Observations,
-    /// When we asked for leases of others, on our monotonic clock.
-    pub(crate) asked: BTreeMap<LeaseToken, Duration>,
+    /// Our requests for leases of others.
+    pub(crate) asked: BTreeMap<LeaseToken, Standing>,
     /// Documents that cannot be read, and problems, that were reported already.
     pub(crate) reported: BTreeMap<String, String>,
-    /// Requests for leases, by whom, and since when they stand.
-    requests: BTreeMap<LeaseToken, (String, Duration)>,
+    /// Requests for leases, and by whom.
+    requests: BTreeMap<LeaseToken, (String, Standing)>,
     /// For how many cycles leases of ours have overlapped others.
     pub(crate) overlapping: BTreeMap<LeaseToken, u32>,
     /// The host that makes leases at the moment, if it is not this one.
@@ -251,11 +259,12 @@ impl Host {
         let mut requests = BTreeMap::new();
         for lease in &listing.leases {
             let Some(asked) = lease.document.hand_over() else { continue };
-            let since = match self.requests.get(&lease.document.token) {
-                Some((to, since)) if *to == asked.to => *since,
-                _ => now,
+            let epoch = lease.document.epoch();
+            let standing = match self.requests.get(&lease.document.token) {
+                Some((to, standing)) if *to == asked.to && standing.epoch == epoch => *standing,
+                _ => Standing { epoch, since: now },
             };
-            requests.insert(lease.document.token.clone(), (asked.to, since));
+            requests.insert(lease.document.token.clone(), (asked.to, standing));
         }
         self.requests = requests;
     }
@@ -289,12 +298,15 @@ impl Host {
             hand_over_to: self
                 .requests
                 .get(&token)
-                .filter(|(_, since)| now.saturating_sub(*since) < timing.hand_over() * 3)
+                .filter(|(_, standing)| now.saturating_sub(standing.since) < timing.hand_over() * 3)
                 .map(|(to, _)| to.clone()),
             available: !document.is_paused() && !document.is_gone(),
             mine_running: running,
             stranded: self.free_cycles.get(&token).is_some_and(|cycles| *cycles >= STRANDED_CYCLES),
-            asked_overdue: self.asked.get(&token).is_some_and(|at| now.saturating_sub(*at) >= timing.hand_over()),
+            asked_overdue: self
+                .asked
+                .get(&token)
+                .is_some_and(|standing| now.saturating_sub(standing.since) >= timing.hand_over()),
             token,
         }
     }
@@ -314,15 +326,12 @@ impl Host {
                 any = true;
             }
         }
-        let wanted: Vec<LeaseToken> = self.asked.keys().cloned().collect();
-        for token in wanted {
-            let still = listing.find(&token).is_some_and(|lease| {
-                lease.document.hand_over().is_some_and(|asked| asked.to == self.shared.identity.instance)
-            });
-            if !still {
-                self.asked.remove(&token);
-            }
-        }
+        let instance = &self.shared.identity.instance;
+        self.asked.retain(|token, standing| {
+            listing.find(token).is_some_and(|StoredLease { document, .. }| {
+                document.epoch() == standing.epoch && document.hand_over().is_some_and(|asked| asked.to == *instance)
+            })
+        });
         any
     }
 

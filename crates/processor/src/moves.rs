@@ -6,7 +6,7 @@ use changefeed_core::{Effect, ErrorKind, Result};
 
 use crate::{
     deployment::{AT_ONCE, together},
-    host::{Host, Shared},
+    host::{Host, Shared, Standing},
     lease::{
         balance::Move,
         document::LeaseDocument,
@@ -51,19 +51,22 @@ impl Host {
                     // It may have been done all the same: then what we were to adopt under an older epoch is void.
                     self.epochs.insert(step.lease().clone(), seen.document.epoch() + 1);
                 }
-                self.note(step, moved);
+                self.note(step, seen.document.epoch(), moved);
             }
         }
     }
 
-    fn note(&mut self, step: &Move, moved: Result<Moved>) {
+    fn note(&mut self, step: &Move, epoch: u64, moved: Result<Moved>) {
         let token = step.lease();
         if !matches!(step, Move::Ask(_)) {
             self.asked.remove(token);
         }
         match moved {
             Ok(Moved::Taken(lease)) => self.start(*lease),
-            Ok(Moved::Asked) => drop(self.asked.insert(token.clone(), self.shared.runtime.monotonic())),
+            Ok(Moved::Asked) => {
+                let standing = Standing { epoch, since: self.shared.runtime.monotonic() };
+                self.asked.insert(token.clone(), standing);
+            }
             Ok(Moved::Nothing) => {}
             Err(error) => self.report(Some(token.clone()), Failure::Lease(Arc::new(error))),
         }
