@@ -66,7 +66,7 @@ impl Deliveries {
         if session.open {
             return Err(("S9", format!("lease {token} was acquired twice by process {process}")));
         }
-        let taken_at = ledger.by_token(token).and_then(|lease| lease.taken_at);
+        let taken_at = ledger.taken_at(process, token);
         *session = Session { open: true, taken_at, ..Session::default() };
         Ok(())
     }

@@ -36,8 +36,6 @@ pub struct Lease {
     pub written: u64,
     /// When its owner last wrote it.
     pub renewed: u64,
-    /// The checkpoint when its present owner took it.
-    pub taken_at: Option<u64>,
     /// Since when somebody asks for it.
     pub asked: Option<u64>,
     /// When it was created.
@@ -75,6 +73,8 @@ struct Damage {
 pub struct Ledger {
     leases: BTreeMap<String, Lease>,
     sessions: BTreeMap<String, ProcessId>,
+    /// The checkpoint that a process last took a lease with.
+    taken: BTreeMap<(ProcessId, String), Option<u64>>,
     ends: BTreeMap<(ProcessId, String), (u64, End)>,
     /// When a process began its last writes of a lease of its own, and when it heard that they were done.
     confirmed: BTreeMap<(ProcessId, String), VecDeque<(u64, u64)>>,
@@ -117,6 +117,11 @@ impl Ledger {
     /// The process that holds a lease.
     pub fn holder(&self, lease: &Lease) -> Option<ProcessId> {
         self.sessions.get(lease.document.session()?).copied()
+    }
+
+    /// The checkpoint that a process last took a lease with. Others may have taken it since.
+    pub fn taken_at(&self, process: ProcessId, token: &str) -> Option<u64> {
+        self.taken.get(&(process, token.to_owned())).copied().flatten()
     }
 
     /// How a process lost a lease, and when.
@@ -173,9 +178,7 @@ impl Ledger {
         writer: Writer<'_>,
         reached: &mut dyn FnMut(Sometimes),
     ) -> Result<Lease, Broken> {
-        if let Some(session) = new.session() {
-            self.sessions.insert(session.to_owned(), writer.process);
-        }
+        self.note_taker(new, writer);
         let mut undead = false;
         if let Some(parent) = self.parent_of(new) {
             let (token, at) = (&parent.document.token, &parent.document.continuation);
@@ -203,20 +206,32 @@ impl Ledger {
             document: Arc::clone(new),
             written: writer.now,
             renewed: writer.now,
-            taken_at: position(new.continuation.as_deref()),
             asked: None,
             created: writer.now,
             undead,
         })
     }
 
-    /// The narrowest lease that the new one lies in.
+    /// Who writes a lease with a session takes it.
+    fn note_taker(&mut self, new: &LeaseDocument, writer: Writer<'_>) {
+        if let Some(session) = new.session() {
+            self.sessions.insert(session.to_owned(), writer.process);
+            let taken_at = position(new.continuation.as_deref());
+            self.taken.insert((writer.process, new.token.as_str().to_owned()), taken_at);
+        }
+    }
+
+    /// The narrowest lease that the new one lies in; of two with the same range the younger, which replaces the other.
     fn parent_of(&self, new: &LeaseDocument) -> Option<&Lease> {
         let range = new.range()?;
         let alive = self.leases.values().filter(|lease| !lease.document.is_gone());
         let around = alive.filter_map(|lease| Some((lease.document.range()?, lease)));
         let around = around.filter(|(parent, _)| parent.contains_range(&range));
-        around.reduce(|a, b| if a.0.contains_range(&b.0) { b } else { a }).map(|(_, lease)| lease)
+        let narrower = around.reduce(|a, b| {
+            let (inside, around) = (a.0.contains_range(&b.0), b.0.contains_range(&a.0));
+            if inside && (!around || a.1.created <= b.1.created) { b } else { a }
+        });
+        narrower.map(|(_, lease)| lease)
     }
 
     fn replaced(
@@ -270,10 +285,7 @@ impl Ledger {
         if let Some(holder) = holder {
             self.ends.insert((holder, token), (writer.now, end));
         }
-        if let Some(session) = new.session() {
-            self.sessions.insert(session.to_owned(), writer.process);
-            lease.taken_at = position(new.continuation.as_deref());
-        }
+        self.note_taker(new, writer);
         lease.renewed = writer.now;
         Ok(lease)
     }
