@@ -20,23 +20,38 @@ const PAUSE: Backoff = Backoff { first: Duration::from_millis(100), longest: Dur
 pub(crate) struct Patient {
     inner: Arc<dyn Backend>,
     runtime: Arc<dyn Runtime>,
-    limit: Duration,
+    limits: Limits,
+}
+
+/// How long an answer may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) requests: Duration,
+    /// To the question for the ranges: a host that waits for it neither balances nor follows a split.
+    pub(crate) ranges: Duration,
+}
+
+impl Limits {
+    /// The same for all requests.
+    pub(crate) fn same(limit: Duration) -> Self {
+        Self { requests: limit, ranges: limit }
+    }
 }
 
 impl Patient {
     /// The container, with a limit on every request.
-    pub(crate) fn container(container: &Container, runtime: &Arc<dyn Runtime>, limit: Duration) -> Container {
+    pub(crate) fn container(container: &Container, runtime: &Arc<dyn Runtime>, limits: Limits) -> Container {
         let (inner, runtime) = (Arc::clone(container.backend()), Arc::clone(runtime));
-        Container::new(Arc::new(Self { inner, runtime, limit }))
+        Container::new(Arc::new(Self { inner, runtime, limits }))
     }
 
-    async fn within<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let sleep = self.runtime.sleep(self.limit);
+    async fn within<T>(&self, limit: Duration, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let sleep = self.runtime.sleep(limit);
         tokio::select! {
             biased;
             answer = request => answer,
             () = sleep => {
-                let message = format!("{} did not answer within {:?}", self.identity().container_name, self.limit);
+                let message = format!("{} did not answer within {limit:?}", self.identity().container_name);
                 Err(Error::new(ErrorKind::Timeout, message))
             }
         }
@@ -45,7 +60,7 @@ impl Patient {
 
 impl fmt::Debug for Patient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Patient({:?}, {:?})", self.inner, self.limit)
+        write!(f, "Patient({:?}, {:?})", self.inner, self.limits)
     }
 }
 
@@ -56,11 +71,11 @@ impl Backend for Patient {
     }
 
     async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
-        self.within(self.inner.feed_ranges()).await
+        self.within(self.limits.ranges, self.inner.feed_ranges()).await
     }
 
     async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
-        self.within(self.inner.read_changes(request)).await
+        self.within(self.limits.requests, self.inner.read_changes(request)).await
     }
 
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
@@ -68,17 +83,17 @@ impl Backend for Patient {
     }
 
     async fn read_item(&self, key: &ItemKey) -> Result<Item> {
-        self.within(self.inner.read_item(key)).await
+        self.within(self.limits.requests, self.inner.read_item(key)).await
     }
 
     async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
-        let written = self.within(self.inner.write(batch)).await;
+        let written = self.within(self.limits.requests, self.inner.write(batch)).await;
         // A write that was given up may land all the same.
         written.map_err(|error| if error.kind() == ErrorKind::Timeout { error.with_unknown_effect() } else { error })
     }
 
     async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
-        self.within(self.inner.list_items(request)).await
+        self.within(self.limits.requests, self.inner.list_items(request)).await
     }
 }
 

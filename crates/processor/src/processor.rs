@@ -24,7 +24,7 @@ use crate::{
     },
     notification::{Failure, Notification, Notifier},
     options::{Checkpoint, Options},
-    patience::{Patient, Stubborn},
+    patience::{Limits, Patient, Stubborn},
     runtime::{Runtime, TokioRuntime},
     worker::Orders,
 };
@@ -72,10 +72,11 @@ impl Processor {
         let runtime = self.runtime.unwrap_or_else(TokioRuntime::new);
         let mut options = self.options;
         let patience = options.timing.request();
-        let leases = Patient::container(&self.leases, &runtime, patience);
-        let monitored = Patient::container(&self.monitored, &runtime, options.read_timeout);
+        let leases = Patient::container(&self.leases, &runtime, Limits::same(patience));
+        let limits = Limits { requests: options.read_timeout, ranges: patience };
+        let monitored = Patient::container(&self.monitored, &runtime, limits);
         if let Some(letters) = &mut options.dead_letter {
-            letters.container = Patient::container(&letters.container, &runtime, options.read_timeout);
+            letters.container = Patient::container(&letters.container, &runtime, Limits::same(options.read_timeout));
         }
         let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
         // Later a refused request is tried again in the next cycle; here it would fail the start.
