@@ -104,42 +104,48 @@ for (const [name, change] of Object.entries(CHANGES)) {
   });
 }
 
-test("nothing is lost while writes, splits, merges and readings go on at once", async () => {
+/** Ranges change between readings, not in the middle of one: see the defects of 4.9.3 in the README of these suites,
+ * of which one would have a reading go on for ever. */
+test("nothing is lost while writes, splits, merges and readings go on", async () => {
   const rounds = 25;
   const container = await newContainer();
   let full = await drain(container, { ...allVersions, ...fromNow() });
   let latest = await drain(container, beginning());
   const seen = { full: [], latest: [] };
-  let done = false;
-  const write = async (keys) => {
-    for (const v of range(rounds)) for (const pk of keys) await container.items.upsert({ id: "x", pk, v });
-  };
-  const writing = Promise.all([KEYS.slice(0, 4), KEYS.slice(4, 8), KEYS.slice(8)].map(write)).then(() => (done = true));
-  const changing = (async () => {
-    let changes = 0;
-    for (; !done; changes += 6) {
-      // The two halves on both sides of the border become one range and, cut at the border, two again.
-      const [a, b] = await server.later(container, "ranges");
-      const left = await server.later(container, "split", "--range", a.id);
-      const right = await server.later(container, "split", "--range", b.id);
-      const [middle] = await server.later(container, "merge", "--ranges", `${left[1].id},${right[0].id}`);
-      const [first] = await server.later(container, "merge", "--ranges", `${left[0].id},${middle.id}`);
-      const [all] = await server.later(container, "merge", "--ranges", `${first.id},${right[1].id}`);
-      await server.later(container, "split", "--range", all.id);
-    }
-    return changes;
-  })();
-  for (let over = false; !over; ) {
-    over = done;
+  const read = async () => {
     full = await drain(container, { ...allVersions, ...resume(full.continuation), maxItemCount: 4 });
     latest = await drain(container, { ...resume(latest.continuation), maxItemCount: 4 });
     seen.full.push(...full.items);
     seen.latest.push(...latest.items);
+    return full.items.length + latest.items.length;
+  };
+  let done = false;
+  const write = async (keys) => {
+    for (const v of range(rounds)) for (const pk of keys) await container.items.upsert({ id: "x", pk, v });
+  };
+  const writing = Promise.all([KEYS.slice(0, 4), KEYS.slice(4, 8), KEYS.slice(8)].map(write)).finally(() => (done = true));
+  const change = async (command, option, ids) => {
+    const changed = await server.later(container, command, option, ids);
+    await read();
+    return changed;
+  };
+  let changes = 0;
+  for (; !done; changes += 6) {
+    // The two halves on both sides of the border become one range and, cut at the border, two again.
+    const [a, b] = await server.later(container, "ranges");
+    const left = await change("split", "--range", a.id);
+    const right = await change("split", "--range", b.id);
+    const [middle] = await change("merge", "--ranges", `${left[1].id},${right[0].id}`);
+    const [first] = await change("merge", "--ranges", `${left[0].id},${middle.id}`);
+    const [all] = await change("merge", "--ranges", `${first.id},${right[1].id}`);
+    await change("split", "--range", all.id);
   }
   await writing;
-  assert.ok((await changing) >= 6, "the ranges changed under way");
-  // Ranges change so fast here that the SDK meets two changes in one go and reads parts twice, see the next test: what
-  // comes for the first time comes in order, and nothing is missing.
+  assert.ok(changes >= 6, "the ranges changed under way");
+  // It may say too early that there is nothing new: only if it says so often in a row there is nothing.
+  for (let silent = 0; silent < 8; ) silent = (await read()) ? 0 : silent + 1;
+  // The SDK may meet two changes in one go and read parts twice, see the next test: what comes for the first time comes in
+  // order, and nothing is missing.
   const every = range(rounds).map((v) => (v ? `replace x ${v - 1}→${v}` : "create x →0"));
   const firsts = Object.entries(byKey(seen.full, events)).map(([pk, told]) => [pk, [...new Set(told)]]);
   assert.deepEqual(Object.fromEntries(firsts), Object.fromEntries(KEYS.map((pk) => [pk, every])));
