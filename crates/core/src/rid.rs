@@ -190,16 +190,21 @@ impl<'de> Deserialize<'de> for ResourceId {
 /// Base64 with padding, and its length. Without allocating: feeds print one id for each item.
 fn encode(bytes: &[u8]) -> ([u8; MAX_CHARS], usize) {
     let mut text = [b'='; MAX_CHARS];
-    let mut length = 0;
-    for (chunk, letters) in bytes.chunks(3).zip(text.chunks_mut(4)) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
-        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for (digit, letter) in letters.iter_mut().enumerate().take(chunk.len() + 1) {
-            *letter = ALPHABET[(word >> (18 - 6 * digit)) as usize & 63];
-        }
-        length += letters.len();
+    let (groups, rest) = bytes.as_chunks::<3>();
+    let mut letters = text.as_chunks_mut::<4>().0.iter_mut();
+    for (group, letters) in groups.iter().zip(letters.by_ref()) {
+        *letters = four_letters(*group);
     }
-    (text, length)
+    if let (Some(first), Some(last)) = (rest.first(), letters.next()) {
+        let [a, b, c, _] = four_letters([*first, rest.get(1).copied().unwrap_or_default(), 0]);
+        *last = [a, b, if rest.len() > 1 { c } else { b'=' }, b'='];
+    }
+    (text, bytes.len().div_ceil(3) * 4)
+}
+
+fn four_letters([a, b, c]: [u8; 3]) -> [u8; 4] {
+    let letter = |bits: u8| ALPHABET[usize::from(bits & 63)];
+    [letter(a >> 2), letter(a << 4 | b >> 4), letter(b << 2 | c >> 6), letter(c)]
 }
 
 /// The reverse of [`encode`], and how many bytes; nothing for text that `encode` would not have written.
