@@ -22,6 +22,7 @@ use crate::{
         Segments,
         buffers::Buffers,
         reader::{self, Files, Wanted},
+        recent::Search,
     },
     service::Owner,
 };
@@ -189,10 +190,22 @@ impl EmbeddedContainer {
         };
         match select::select(index, range, &wanted) {
             Selection::Page(picked, lsn) => {
-                let files = files(&state.segments, picked.iter().flat_map(locations));
+                let mut recent = state.recent.search();
+                let mut current = Vec::with_capacity(picked.len());
+                current.extend(
+                    picked.iter().filter_map(|picked| {
+                        Some(Wanted::new(self.number, picked.place, picked.current?, &mut recent))
+                    }),
+                );
+                let older = picked.iter().filter_map(|picked| {
+                    let (place, location) = picked.previous?;
+                    Some(Wanted::new(self.number, place, location?, &mut recent))
+                });
+                let older: Vec<Wanted> = older.collect();
+                let files = files(&state.segments, current.iter().chain(&older));
                 let physical = range.physical.id.clone();
                 let remaining = request.count_remaining.then(|| select::count(index, range, &wanted, lsn));
-                Ok(Some(Chosen { picked, files, lsn, newest: index.newest, remaining, physical }))
+                Ok(Some(Chosen { picked, current, older, files, lsn, newest: index.newest, remaining, physical }))
             }
             Selection::Unfinished(lsn) => {
                 *after = Some(lsn);
@@ -216,14 +229,17 @@ impl EmbeddedContainer {
         })
     }
 
-    fn wanted(&self, entry: &Entry) -> Wanted {
-        Wanted { container: self.number, place: entry.place, location: entry.location }
+    fn wanted(&self, entry: &Entry, recent: &mut Search<'_>) -> Wanted {
+        Wanted::new(self.number, entry.place, entry.location, recent)
     }
 }
 
 /// A page before its bodies are read.
 struct Chosen {
     picked: Vec<Picked>,
+    /// The new versions of the changes that have one, and the older ones.
+    current: Vec<Wanted>,
+    older: Vec<Wanted>,
     files: Files,
     lsn: u64,
     newest: u64,
@@ -231,14 +247,10 @@ struct Chosen {
     physical: changefeed_core::RangeId,
 }
 
-fn locations(picked: &Picked) -> impl Iterator<Item = u32> {
-    let previous = picked.previous.and_then(|(_, location)| location);
-    picked.current.into_iter().chain(previous).map(|location| location.segment)
-}
-
-fn files(segments: &Segments, numbers: impl Iterator<Item = u32>) -> Files {
+/// The files of what is not in memory.
+fn files<'a>(segments: &Segments, wanted: impl Iterator<Item = &'a Wanted>) -> Files {
     let mut files = Files::new();
-    for number in numbers {
+    for number in wanted.filter(|wanted| wanted.body.is_none()).map(|wanted| wanted.location.segment) {
         if !files.contains_key(&number)
             && let Some(file) = segments.file(number)
         {
@@ -250,13 +262,8 @@ fn files(segments: &Segments, numbers: impl Iterator<Item = u32>) -> Files {
 
 impl Chosen {
     fn read(self, container: u32, rid: ResourceId, buffers: &Arc<Buffers>) -> Result<ChangePage> {
-        let mut current = Vec::with_capacity(self.picked.len());
-        current.extend(self.picked.iter().filter_map(|picked| wanted(container, picked.place, picked.current)));
-        let previous =
-            |picked: &Picked| picked.previous.and_then(|(place, location)| wanted(container, place, location));
-        let older: Vec<Wanted> = self.picked.iter().filter_map(previous).collect();
-        let mut current = reader::read_bodies(&self.files, &current, buffers)?.into_iter();
-        let mut older = reader::read_bodies(&self.files, &older, buffers)?.into_iter();
+        let mut current = reader::read_bodies(&self.files, self.current, buffers)?.into_iter();
+        let mut older = reader::read_bodies(&self.files, self.older, buffers)?.into_iter();
         let changes = self.picked.into_iter().map(|picked| Change {
             id: picked.id,
             rid: ResourceId::document(rid.database_number(), container, picked.ordinal).ok(),
@@ -276,14 +283,6 @@ impl Chosen {
             request_charge: 0.0,
         })
     }
-}
-
-fn wanted(
-    container: u32,
-    place: crate::format::record::Place,
-    location: Option<crate::index::Location>,
-) -> Option<Wanted> {
-    location.map(|location| Wanted { container, place, location })
 }
 
 #[async_trait]
@@ -333,13 +332,16 @@ impl Backend for EmbeddedContainer {
             let state = self.owner.shared.state.read();
             let (_, index) = state.container(self.number, &self.name)?;
             let entry = index.item(&own).filter(|entry| !index.is_expired(entry, self.now())).cloned();
-            entry.map(|entry| (state.segments.file(entry.location.segment), entry))
+            entry.map(|entry| {
+                let wanted = self.wanted(&entry, &mut state.recent.search());
+                (state.segments.file(entry.location.segment), wanted, entry)
+            })
         };
-        let Some((file, entry)) = found else {
+        let Some((file, wanted, entry)) = found else {
             return Err(Error::new(ErrorKind::ItemNotFound, format!("there is no item {} in {}", key.id, self.name)));
         };
         let file = file.ok_or_else(|| reader::not_open(entry.location.segment))?;
-        self.item(&entry, reader::read_body(&*file, &self.wanted(&entry))?)
+        self.item(&entry, reader::read_body(&*file, wanted)?)
     }
 
     async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
@@ -352,15 +354,16 @@ impl Backend for EmbeddedContainer {
             return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one item"));
         }
         let after = request.after.as_deref().map(Cursor::parse).transpose()?;
-        let (entries, files, more) = {
+        let (entries, wanted, files, more) = {
             let state = self.owner.shared.state.read();
             let (_, index) = state.container(self.number, &self.name)?;
             let (entries, more) = list(index, &request, after, self.now());
-            let files = files(&state.segments, entries.iter().map(|entry| entry.location.segment));
-            (entries, files, more)
+            let mut recent = state.recent.search();
+            let wanted: Vec<Wanted> = entries.iter().map(|entry| self.wanted(entry, &mut recent)).collect();
+            let files = files(&state.segments, wanted.iter());
+            (entries, wanted, files, more)
         };
-        let wanted: Vec<Wanted> = entries.iter().map(|entry| self.wanted(entry)).collect();
-        let bodies = reader::read_bodies(&files, &wanted, &self.owner.shared.buffers)?;
+        let bodies = reader::read_bodies(&files, wanted, &self.owner.shared.buffers)?;
         let next = entries.last().filter(|_| more).map(|entry| Cursor::print(&entry.key));
         let cursors = entries.iter().filter(|_| request.cursors).map(|entry| Cursor::print(&entry.key)).collect();
         let items = entries.iter().zip(bodies).map(|(entry, body)| self.item(entry, body));

@@ -13,6 +13,7 @@ use crate::{
     commit::{Command, Committer},
     format::frame::FrameKind,
     log::{
+        recent::Recent,
         recovery,
         writer::{LogWriter, SpareSlot},
     },
@@ -27,6 +28,9 @@ use crate::{
 
 /// A segment is at most this long: long enough that beginning one is rare, short enough to be rewritten quickly.
 const SEGMENT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// How much of what was written last a store on disk keeps in memory.
+const RECENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// When a write counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +51,7 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     account_host: String,
     segment_bytes: u64,
+    recent_bytes: Option<usize>,
 }
 
 impl Default for Builder {
@@ -56,6 +61,7 @@ impl Default for Builder {
             clock: Arc::new(SystemClock),
             account_host: "localhost".to_owned(),
             segment_bytes: SEGMENT_BYTES,
+            recent_bytes: None,
         }
     }
 }
@@ -82,6 +88,13 @@ impl Builder {
     /// The most bytes that a file of the log has. At least 64 KiB. Default: 16 MiB.
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes.clamp(64 * 1024, 1 << 30);
+        self
+    }
+
+    /// How much of what was written last is kept in memory, so that whoever follows the feed need not read the disk.
+    /// 0 keeps nothing. Default: 8 MiB; a store in memory, which has no disk, keeps nothing twice.
+    pub fn recent_bytes(mut self, bytes: usize) -> Self {
+        self.recent_bytes = Some(bytes);
         self
     }
 
@@ -128,7 +141,8 @@ impl Builder {
         let mut rebuild = Rebuild::default();
         let smallest = self.segment_bytes.min(SMALLEST_SEGMENT_BYTES);
         let recovered = recovery::open(&vfs, smallest, &mut |location, record| rebuild.visit(location, record))?;
-        let state = rebuild.finish(recovered.segments, self.clock.wall().as_millis())?;
+        let recent = Recent::new(self.recent_bytes.unwrap_or(if drive == Drive::Threads { RECENT_BYTES } else { 0 }));
+        let state = rebuild.finish(recovered.segments, recent, self.clock.wall().as_millis())?;
         let spare = SpareSlot::default();
         let writer = LogWriter::new(Arc::clone(&vfs), recovered.active, Arc::clone(&spare));
         let committer = Committer::new(writer, self.durability);

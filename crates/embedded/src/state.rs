@@ -1,4 +1,4 @@
-//! All that the engine knows: catalog, indexes and segments. Changed by the committer and by compaction only.
+//! All that the engine knows: catalog, indexes, segments and their newest records. Changed by the committer and by compaction only.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,13 +8,14 @@ use crate::{
     descriptor::{CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor},
     format::record::{Record, RecordKind},
     index::{Entry, Key, Location, container::ContainerIndex},
-    log::Segments,
+    log::{Segments, recent::Recent},
 };
 
 /// Catalog, indexes and segments of one folder.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) segments: Segments,
+    pub(crate) recent: Recent,
     /// By container number; 0 is the catalog's own.
     pub(crate) indexes: BTreeMap<u32, ContainerIndex>,
     pub(crate) containers: BTreeMap<u32, Arc<ContainerDescriptor>>,
@@ -130,12 +131,12 @@ impl Rebuild {
     }
 
     /// Settles everything once all records were seen.
-    pub(crate) fn finish(self, segments: Segments, now: u64) -> Result<State> {
+    pub(crate) fn finish(self, segments: Segments, recent: Recent, now: u64) -> Result<State> {
         if let Some(error) = self.broken {
             return Err(error);
         }
         let indexes = self.indexes;
-        let mut state = State { segments, indexes, containers: BTreeMap::new(), databases: BTreeMap::new() };
+        let mut state = State { segments, recent, indexes, containers: BTreeMap::new(), databases: BTreeMap::new() };
         let catalog = state.indexes.entry(CATALOG).or_insert_with(ContainerIndex::unsettled);
         let segments = &mut state.segments;
         let history = crate::index::container::History::Off;

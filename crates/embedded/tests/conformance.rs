@@ -1,4 +1,4 @@
-//! The contract, in both forms of the store: in memory and on disk.
+//! The contract, in both forms of the store, in memory and on disk; and with pages that come from both.
 
 use std::{
     path::PathBuf,
@@ -40,9 +40,18 @@ impl Fixture for Store {
 }
 
 fn in_memory() -> Store {
+    remembering(0)
+}
+
+/// A store that has what was written last at hand, and must fetch the rest.
+fn mixed() -> Store {
+    remembering(2000)
+}
+
+fn remembering(bytes: usize) -> Store {
     let clock = TestClock::new();
-    let engine = Engine::builder().clock(Arc::new(clock.clone())).in_memory().expect("open in memory");
-    Store { engine, clock, folder: None }
+    let builder = Engine::builder().clock(Arc::new(clock.clone())).recent_bytes(bytes);
+    Store { engine: builder.in_memory().expect("open in memory"), clock, folder: None }
 }
 
 fn on_disk() -> Store {
@@ -56,6 +65,10 @@ fn on_disk() -> Store {
 
 mod memory {
     changefeed_testkit::conformance!(super::in_memory);
+}
+
+mod both {
+    changefeed_testkit::conformance!(super::mixed);
 }
 
 mod disk {

@@ -16,9 +16,9 @@ pub(crate) use self::{
 use crate::{
     descriptor::CATALOG,
     engine::Durability,
-    format::frame::FrameKind,
+    format::frame::{FrameKind, HEADER_BYTES},
     log::{
-        Segment, io_error,
+        Segment, io_error, recent,
         writer::{FrameBuffer, LogWriter, RollError},
     },
     service::Shared,
@@ -129,11 +129,16 @@ impl Committer {
         if !self.writer.has_room(&group.frame) {
             self.roll(shared, &group.frame)?;
         }
+        let records = HEADER_BYTES..group.frame.bytes.len();
         let (segment, base) = match self.append(group) {
             Ok(place) => place,
             Err(error) => return Err(self.fail("append to the log", error)),
         };
+        let is_wanted = shared.state.read().recent.is_wanted();
+        let offset = (base + HEADER_BYTES as u64) as u32;
+        let recent = if is_wanted { recent::copy(segment, offset, &group.frame.bytes[records]) } else { Vec::new() };
         let mut state = shared.state.write();
+        state.recent.extend(recent);
         for (container, entries) in std::mem::take(&mut group.staged) {
             let placed = entries.into_iter().map(|mut entry| {
                 entry.location.segment = segment;

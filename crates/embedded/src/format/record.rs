@@ -138,6 +138,25 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
     fields.0.is_empty().then_some(Record { header, epk, id, body, total })
 }
 
+/// The length of the record at the beginning of `bytes`, which is trusted to be one.
+pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
+    let length = Fields(bytes.get(4..)?).u32()?;
+    usize::try_from(length).ok().filter(|length| *length >= FIXED_BYTES)
+}
+
+/// The body of a record that never left memory, so that no checksum is needed; none if it is another record.
+pub(crate) fn body_of(record: &[u8], container: u32, place: Place) -> Option<&[u8]> {
+    let (fixed, rest) = record.split_at_checked(FIXED_BYTES)?;
+    let mut fields = Fields(fixed.get(9..)?);
+    let epk_bytes = usize::from(fields.u8()?);
+    let op = fields.u16()?;
+    if fields.u32()? != container || (Place { lsn: fields.u64()?, op }) != place {
+        return None;
+    }
+    let id_bytes = usize::from(Fields(fixed.get(34..)?).u16()?);
+    rest.get(epk_bytes + id_bytes..)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -257,7 +257,8 @@ impl<'a> Rewrite<'a> {
 
     fn install(self, inputs: &[Segment]) {
         let mut state = self.shared.state.write();
-        let State { segments, indexes, .. } = &mut *state;
+        let State { segments, recent, indexes, .. } = &mut *state;
+        recent.forget(self.span);
         for input in inputs {
             segments.0.remove(&input.span.first);
         }

@@ -3,6 +3,7 @@
 pub(crate) mod buffers;
 pub(crate) mod compaction;
 pub(crate) mod reader;
+pub(crate) mod recent;
 pub(crate) mod recovery;
 pub(crate) mod writer;
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use changefeed_core::{Error, ErrorKind, Result};
 
-use super::{buffers::Buffers, io_error};
+use super::{buffers::Buffers, io_error, recent::Search};
 use crate::{
     format::record::{self, Place},
     index::Location,
@@ -19,26 +19,41 @@ const GAP_BYTES: u32 = 16 * 1024;
 const RUN_BYTES: u32 = 512 * 1024;
 
 /// A record that is wanted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) container: u32,
     pub(crate) place: Place,
     pub(crate) location: Location,
+    /// Its body, if that is in memory.
+    pub(crate) body: Option<Bytes>,
+}
+
+impl Wanted {
+    /// A record, with its body if that is among the recent ones.
+    pub(crate) fn new(container: u32, place: Place, location: Location, recent: &mut Search<'_>) -> Self {
+        Self { container, place, location, body: recent.body(container, place, location) }
+    }
 }
 
 /// The files that the wanted records are in. Holding them keeps their bytes readable whatever compaction does.
 pub(crate) type Files = BTreeMap<u32, Arc<dyn VfsFile>>;
 
 /// The bodies of the wanted records, in the same order.
-pub(crate) fn read_bodies(files: &Files, wanted: &[Wanted], buffers: &Arc<Buffers>) -> Result<Vec<Bytes>> {
+pub(crate) fn read_bodies(files: &Files, mut wanted: Vec<Wanted>, buffers: &Arc<Buffers>) -> Result<Vec<Bytes>> {
     let mut bodies = Vec::with_capacity(wanted.len());
-    let mut rest = wanted;
-    while let Some(first) = rest.first() {
-        let (run, tail) = rest.split_at(run_length(rest));
-        rest = tail;
-        let start = first.location.offset;
+    let mut next = 0;
+    while let Some(first) = wanted.get_mut(next) {
+        if let Some(body) = first.body.take() {
+            bodies.push(body);
+            next += 1;
+            continue;
+        }
+        let Location { segment, offset: start, .. } = first.location;
+        let run = &wanted[next..];
+        let run = &run[..run_length(run)];
+        next += run.len();
         let end = run.last().map_or(start, |last| last.location.offset + last.location.bytes);
-        let bytes = read_run(files, first.location.segment, start, (end - start) as usize, buffers)?;
+        let bytes = read_run(files, segment, start, (end - start) as usize, buffers)?;
         let of_run = run.iter().map(|one| body(&bytes, (one.location.offset - start) as usize, one));
         if is_sparse(run, end - start) {
             bodies.extend(copied(of_run, run.len())?);
@@ -72,12 +87,15 @@ fn copied<'a>(bodies: impl Iterator<Item = Result<&'a [u8]>>, count: usize) -> R
 }
 
 /// The body of one record, in memory of its own.
-pub(crate) fn read_body(file: &dyn VfsFile, wanted: &Wanted) -> Result<Bytes> {
+pub(crate) fn read_body(file: &dyn VfsFile, wanted: Wanted) -> Result<Bytes> {
+    if let Some(body) = wanted.body {
+        return Ok(body);
+    }
     let Location { segment, offset, bytes: count } = wanted.location;
     let mut bytes = vec![0; count as usize];
     read_exact_at(file, offset.into(), &mut bytes).map_err(|error| unread(segment, offset, bytes.len(), error))?;
     let run = Bytes::from(bytes);
-    Ok(run.slice_ref(body(&run, 0, wanted)?))
+    Ok(run.slice_ref(body(&run, 0, &wanted)?))
 }
 
 fn run_length(wanted: &[Wanted]) -> usize {
@@ -86,7 +104,7 @@ fn run_length(wanted: &[Wanted]) -> usize {
     let more = wanted.iter().skip(1).take_while(|next| {
         let at = next.location;
         let near = at.segment == first.location.segment && at.offset >= end && at.offset - end <= GAP_BYTES;
-        let fits = near && at.offset + at.bytes - first.location.offset <= RUN_BYTES;
+        let fits = near && next.body.is_none() && at.offset + at.bytes - first.location.offset <= RUN_BYTES;
         if fits {
             end = at.offset + at.bytes;
         }
@@ -157,7 +175,7 @@ mod tests {
             let offset = bytes.len() as u32;
             let body = [number as u8; LENGTH];
             let length = record::append(&mut bytes, &header, &[], "id", &[&body]) as u32;
-            Wanted { container: 1, place, location: Location { segment: 0, offset, bytes: length } }
+            Wanted { container: 1, place, location: Location { segment: 0, offset, bytes: length }, body: None }
         });
         let records = records.collect();
         let file = MemoryDisk::default().create("segment").unwrap();
@@ -170,7 +188,7 @@ mod tests {
         let (files, records) = segment(400);
         let wanted: Vec<_> = records.into_iter().step_by(step).collect();
         let buffers = Arc::default();
-        let bodies = read_bodies(&files, &wanted, &buffers).unwrap();
+        let bodies = read_bodies(&files, wanted.clone(), &buffers).unwrap();
         assert_eq!(bodies.len(), wanted.len());
         for (body, one) in bodies.iter().zip(&wanted) {
             assert!(body.len() == LENGTH && body.iter().all(|byte| *byte == one.place.lsn as u8), "{one:?}");
