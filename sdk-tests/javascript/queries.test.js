@@ -114,6 +114,17 @@ test("first steps as the SDK's own page shows them", async () => {
   assert.deepEqual(await failure(database.read()), [404, 0]);
 });
 
+test("a database has a throughput of its own", async () => {
+  const { database: shared } = await client.databases.create({ id: "javascript-shared", throughput: 700 });
+  const { resource: offer } = await shared.readOffer();
+  assert.equal(offer.content.offerThroughput, 700);
+  await client.offer(offer.id).replace({ ...offer, content: { ...offer.content, offerThroughput: 900 } });
+  assert.equal((await shared.readOffer()).resource.content.offerThroughput, 900);
+  const { container } = await shared.containers.create({ id: "sharing", partitionKey: { paths: ["/pk"] } });
+  assert.equal((await container.readOffer()).resource, undefined);
+  await shared.delete();
+});
+
 test("databases, containers and throughput are listed, read, changed and deleted", async () => {
   const made = await database.containers.create({
     id: "changed", partitionKey: { paths: ["/pk"] }, throughput: 500, defaultTtl: 100,

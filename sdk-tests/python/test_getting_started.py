@@ -86,6 +86,16 @@ def test_throughput_is_read_and_replaced(products):
     assert products.get_throughput().offer_throughput == 500
 
 
+def test_throughput_of_a_database_is_read_and_replaced(client):
+    database = client.create_database("python-shared", offer_throughput=700)
+    try:
+        assert database.get_throughput().offer_throughput == 700
+        assert database.replace_throughput(900).offer_throughput == 900
+        assert database.get_throughput().offer_throughput == 900
+    finally:
+        client.delete_database(database)
+
+
 def test_autoscale_throughput(database):
     container = database.create_container(
         "autoscale", PartitionKey(path="/pk"), offer_throughput=ThroughputProperties(auto_scale_max_throughput=5000)

@@ -12,10 +12,13 @@ use crate::{
 #[async_trait]
 pub trait Catalog: fmt::Debug + Send + Sync + 'static {
     /// Creates a database; refused with `AlreadyExists` if there is one of this name.
-    async fn create_database(&self, name: &str) -> Result<DatabaseInfo>;
+    async fn create_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo>;
 
     /// All databases, by name.
     async fn list_databases(&self) -> Result<Vec<DatabaseInfo>>;
+
+    /// Changes unknown members.
+    async fn replace_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo>;
 
     /// Deletes a database with all its containers.
     async fn delete_database(&self, name: &str) -> Result<()>;
@@ -58,6 +61,24 @@ pub struct DatabaseInfo {
     pub rid: ResourceId,
     /// When it was created.
     pub timestamp: Timestamp,
+    /// Members that this library does not interpret, kept as they came.
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+/// The settings of a database.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DatabaseSpec {
+    /// Its name.
+    pub name: String,
+    /// Members that this library does not interpret, kept as they came. Default: none.
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+impl DatabaseSpec {
+    /// A database without further settings.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), other: serde_json::Map::new() }
+    }
 }
 
 /// A container.
@@ -198,7 +219,7 @@ impl ContainerBuilder {
         let name = self.spec.name.clone();
         match catalog.create_container(&self.database.name, self.spec.clone()).await {
             Err(error) if error.kind() == ErrorKind::DatabaseNotFound => {
-                exists_is_fine(catalog.create_database(&self.database.name).await.map(drop))?;
+                exists_is_fine(catalog.create_database(DatabaseSpec::new(&*self.database.name)).await.map(drop))?;
                 catalog.create_container(&self.database.name, self.spec).await?;
             }
             other => drop(other?),

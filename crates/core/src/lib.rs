@@ -24,7 +24,9 @@ pub use bytes::Bytes;
 
 pub use self::{
     backend::{Backend, Batch, ContainerIdentity, ItemPage, ListItems, Write, Written},
-    catalog::{Catalog, ContainerBuilder, ContainerInfo, ContainerSpec, Database, DatabaseInfo, TimeToLive},
+    catalog::{
+        Catalog, ContainerBuilder, ContainerInfo, ContainerSpec, Database, DatabaseInfo, DatabaseSpec, TimeToLive,
+    },
     change::{Change, ChangePage, Mode, Operation, ReadChanges, StartFrom},
     clock::{Clock, SystemClock, Timestamp},
     container::{BatchBuilder, Container},

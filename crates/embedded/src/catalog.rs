@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use changefeed_core::{
-    Catalog, Container, ContainerInfo, ContainerSpec, DatabaseInfo, Epk, Error, ErrorKind, PhysicalRange, RangeId,
-    ResourceId, Result, Timestamp, async_trait,
+    Catalog, Container, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Epk, Error, ErrorKind, PhysicalRange,
+    RangeId, ResourceId, Result, Timestamp, async_trait,
 };
 
 use crate::{
@@ -47,18 +47,26 @@ fn info(database: &DatabaseDescriptor) -> DatabaseInfo {
         name: database.name.clone(),
         rid: ResourceId::database(database.number),
         timestamp: Timestamp::from_millis(database.created),
+        other: database.other.clone(),
     }
 }
 
 #[async_trait]
 impl Catalog for EmbeddedCatalog {
-    async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
-        self.change(CatalogChange::CreateDatabase(name.to_owned())).await?;
-        self.owner.shared.state.read().database(name).map(info)
+    async fn create_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
+        let name = spec.name.clone();
+        self.change(CatalogChange::CreateDatabase(spec)).await?;
+        self.owner.shared.state.read().database(&name).map(info)
     }
 
     async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {
         Ok(self.owner.shared.state.read().databases.values().map(info).collect())
+    }
+
+    async fn replace_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
+        let name = spec.name.clone();
+        self.change(CatalogChange::ReplaceDatabase(spec)).await?;
+        self.owner.shared.state.read().database(&name).map(info)
     }
 
     async fn delete_database(&self, name: &str) -> Result<()> {

@@ -26,6 +26,8 @@ pub(crate) struct DatabaseDescriptor {
     pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) created: u64,
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub(crate) other: serde_json::Map<String, serde_json::Value>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

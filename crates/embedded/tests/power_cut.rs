@@ -3,7 +3,7 @@
 
 mod crash;
 
-use changefeed_core::{Effect, ErrorKind};
+use changefeed_core::{DatabaseSpec, Effect, ErrorKind};
 use changefeed_embedded::{
     Durability, Engine,
     vfs::{Vfs, memory::MemoryDisk},
@@ -207,7 +207,7 @@ fn a_failed_sync_stops_the_store_and_leaves_the_write_in_doubt() {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Closed, Effect::None), "{error:?}");
         assert!(error.message().contains("open it again"), "{error}");
     }
-    assert_eq!(now(engine.catalog().create_database("more")).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(now(engine.catalog().create_database(DatabaseSpec::new("more"))).unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(now(engine.tidy()).unwrap_err().kind(), ErrorKind::Closed);
     now(container.read_item("k", "before")).unwrap();
     drop((container, engine));
@@ -285,10 +285,10 @@ fn a_change_of_the_catalog_that_cannot_be_synced_is_not_acknowledged_in_relaxed_
     let mut script = Script::new(5, Durability::Relaxed);
     let engine = run(&disk, &mut script, 0).unwrap();
     disk.power_off_after(1);
-    let error = now(engine.catalog().create_database("other")).unwrap_err();
+    let error = now(engine.catalog().create_database(DatabaseSpec::new("other"))).unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Io, Effect::Unknown));
     disk.power_off_after(u64::MAX);
-    assert_eq!(now(engine.catalog().create_database("more")).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(now(engine.catalog().create_database(DatabaseSpec::new("more"))).unwrap_err().kind(), ErrorKind::Closed);
 }
 
 /// Container numbers are 31 bits; each crash in relaxed mode once used up 28 bits of them.
@@ -298,7 +298,7 @@ fn crashes_in_relaxed_mode_do_not_use_up_the_numbers_of_the_catalog() {
     let mut script = Script::new(6, Durability::Relaxed);
     for crash in 0..20 {
         let engine = run(&disk, &mut script, 0).unwrap();
-        now(engine.catalog().create_database(&format!("database {crash}"))).unwrap();
+        now(engine.catalog().create_database(DatabaseSpec::new(format!("database {crash}")))).unwrap();
         disk.power_off_after(0);
         drop(engine);
         disk.power_off_after(u64::MAX);

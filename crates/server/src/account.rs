@@ -1,4 +1,4 @@
-//! The account, its databases, containers, partition key ranges and offers.
+//! The account, its databases, containers and partition key ranges.
 
 use std::time::Duration;
 
@@ -7,18 +7,13 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    offers::THROUGHPUT,
     open::Open,
     problem::{Answer, Problem},
 };
 
-/// Where the throughput of a container is kept among its unknown members; never shown there.
-const THROUGHPUT: &str = "_changefeed_throughput";
-
 /// Marks a retention that the client did not ask for; never shown.
 const DEFAULT_RETENTION: &str = "_changefeed_default_retention";
-
-/// What a container has if nobody said otherwise.
-const DEFAULT_THROUGHPUT: u64 = 400;
 
 /// Members of a container's JSON that the server makes itself.
 const OWN_MEMBERS: [&str; 15] = [
@@ -210,69 +205,4 @@ fn range_rid(open: &Open, id: &RangeId) -> String {
     let rid =
         ResourceId::partition_key_range(container.database_number(), container.container_number().unwrap_or(0), number);
     rid.map(|rid| rid.to_string()).unwrap_or_default()
-}
-
-/// Request units a second, as clients ask for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Throughput {
-    /// So many.
-    Fixed(u64),
-    /// As needed, up to so many.
-    UpTo(u64),
-}
-
-/// The throughput of a container. Nothing is held to it; SDKs and tools like to read and set it.
-pub(crate) fn offer(info: &ContainerInfo) -> Value {
-    let kept = info.spec.other.get(THROUGHPUT);
-    let throughput = kept.and_then(Value::as_u64).unwrap_or(DEFAULT_THROUGHPUT);
-    let mut content = json!({ "offerThroughput": throughput, "offerIsRUPerMinuteThroughputEnabled": false });
-    if let Some(most) = kept.and_then(|kept| kept.get("max")).and_then(Value::as_u64) {
-        content["offerThroughput"] = (most / 10).into();
-        content["offerAutopilotSettings"] = json!({ "maxThroughput": most });
-    }
-    let id = offer_id(info);
-    json!({
-        "resource": format!("dbs/{}/colls/{}/", info.rid.database_part(), info.rid),
-        "offerType": "Invalid", "offerVersion": "V2", "offerResourceId": info.rid.to_string(),
-        "content": content,
-        "id": id, "_rid": id, "_self": format!("offers/{id}/"), "_etag": container_etag(info),
-        "_ts": info.timestamp.as_secs(),
-    })
-}
-
-/// The id of the offer of a container.
-pub(crate) fn offer_id(info: &ContainerInfo) -> String {
-    format!("o{:x}-{:x}", info.rid.database_number(), info.rid.container_number().unwrap_or(0))
-}
-
-/// Notes a throughput.
-pub(crate) fn set_throughput(spec: &mut ContainerSpec, throughput: Option<Throughput>) {
-    let kept = match throughput {
-        None => return,
-        Some(Throughput::Fixed(units)) => units.into(),
-        Some(Throughput::UpTo(most)) => json!({ "max": most }),
-    };
-    spec.other.insert(THROUGHPUT.to_owned(), kept);
-}
-
-/// The settings of a container with another throughput.
-pub(crate) fn with_throughput(spec: &ContainerSpec, body: &[u8]) -> Answer<ContainerSpec> {
-    let offer: Value = serde_json::from_slice(body)
-        .map_err(|error| Problem::bad_request(format!("the body of an offer is a JSON object: {error}")))?;
-    let number = |path: &str| offer.pointer(path).and_then(Value::as_u64).filter(|units| *units > 0);
-    let fixed = number("/content/offerThroughput").map(Throughput::Fixed);
-    let throughput = number("/content/offerAutopilotSettings/maxThroughput")
-        .map(Throughput::UpTo)
-        .or(fixed)
-        .ok_or_else(|| Problem::bad_request("an offer needs content.offerThroughput, a positive number"))?;
-    let mut spec = spec.clone();
-    set_throughput(&mut spec, Some(throughput));
-    Ok(spec)
-}
-
-/// The settings in `spec`, with the throughput that `old` had.
-pub(crate) fn keep_throughput(spec: &mut ContainerSpec, old: &ContainerSpec) {
-    if let Some(throughput) = old.other.get(THROUGHPUT) {
-        spec.other.insert(THROUGHPUT.to_owned(), throughput.clone());
-    }
 }

@@ -32,6 +32,7 @@ mod json_tokens;
 mod lists;
 mod names;
 mod net;
+mod offers;
 mod open;
 pub mod patch;
 pub mod path;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Catalog, Clock, ContainerInfo, DatabaseInfo, Error, ErrorKind, Mode};
+use changefeed_core::{Catalog, Clock, ContainerInfo, DatabaseInfo, DatabaseSpec, Mode};
 use hyper::{
     Method, StatusCode,
     header::{self, HeaderValue},
@@ -11,13 +11,12 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use crate::{
-    account::{self, Throughput},
-    admin,
+    account, admin,
     auth::{self, Access, Keys, Signed},
     batch,
     exchange::{Reply, Request},
     faults::{Faults, Trouble},
-    feed, items, lists, names,
+    feed, items, lists, names, offers,
     open::{Containers, Open},
     path::Target,
     problem::{Answer, Problem, substatus},
@@ -87,8 +86,8 @@ impl Service {
             }
             Target::Containers(database) => Box::pin(self.containers(request, database)).await,
             Target::Container(database, container) => Box::pin(self.container(request, database, container)).await,
-            Target::Offers => Box::pin(self.offers(request)).await,
-            Target::Offer(id) => Box::pin(self.offer(request, id)).await,
+            Target::Offers => Box::pin(offers::list(self, request)).await,
+            Target::Offer(id) => Box::pin(offers::one(self, request, id)).await,
             Target::Admin(name) => Box::pin(admin::call(self, request, name)).await,
             Target::Items(database, container)
             | Target::Item(database, container, _)
@@ -159,8 +158,9 @@ impl Service {
         match request.method {
             Method::POST if !is_query(request) => {
                 let body: Value = parse(request)?;
-                let name = account::resource_name(body.get("id"))?;
-                let info = self.catalog.create_database(&name).await.map_err(|error| Problem::from_catalog(&error))?;
+                let mut spec = DatabaseSpec::new(account::resource_name(body.get("id"))?);
+                offers::set_throughput(&mut spec.other, offers::asked(request)?);
+                let info = self.catalog.create_database(spec).await.map_err(|error| Problem::from_catalog(&error))?;
                 let reply = Reply::json(StatusCode::CREATED, &account::database(&info));
                 Ok(reply.with_etag(&account::database_etag(&info)))
             }
@@ -205,7 +205,7 @@ impl Service {
         match request.method {
             Method::POST if !is_query(request) => {
                 let mut spec = account::container_spec(&request.body, self.ranges, self.retention)?;
-                account::set_throughput(&mut spec, throughput(request)?);
+                offers::set_throughput(&mut spec.other, offers::asked(request)?);
                 let created = self.catalog.create_container(&database.name, spec).await;
                 let info = created.map_err(|error| Problem::from_catalog(&error))?;
                 Ok(shown_container(StatusCode::CREATED, &info, &database.name))
@@ -237,7 +237,7 @@ impl Service {
                 if spec.name != *name {
                     return Err(Problem::bad_request(format!("the body names {}, but the path {name}", spec.name)));
                 }
-                account::keep_throughput(&mut spec, &info.spec);
+                offers::keep_throughput(&mut spec.other, &info.spec.other);
                 let replaced = self.catalog.replace_container(&database.name, spec).await;
                 let info = replaced.map_err(|error| Problem::from_catalog(&error))?;
                 self.containers.forget(&info.rid);
@@ -249,44 +249,6 @@ impl Service {
                 deleted.map_err(|error| Problem::from_catalog(&error))?;
                 self.containers.forget(&info.rid);
                 Ok(Reply::new(StatusCode::NO_CONTENT, ""))
-            }
-            _ => Err(Problem::method_not_allowed(request.method.as_str())),
-        }
-    }
-
-    /// All containers of all databases, with the names of their databases.
-    async fn all_containers(&self) -> Result<Vec<(String, ContainerInfo)>, Error> {
-        let mut all = Vec::new();
-        for database in self.catalog.list_databases().await? {
-            match self.catalog.list_containers(&database.name).await {
-                Ok(containers) => all.extend(containers.into_iter().map(|info| (database.name.clone(), info))),
-                // Deleted in between.
-                Err(error) if error.kind() == ErrorKind::DatabaseNotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(all)
-    }
-
-    async fn offers(&self, request: &Request<'_>) -> Answer<Reply> {
-        if !matches!(request.method, Method::GET | Method::POST) {
-            return Err(Problem::method_not_allowed(request.method.as_str()));
-        }
-        let offers: Vec<Value> = self.all_containers().await?.iter().map(|(_, info)| account::offer(info)).collect();
-        query::resources(request, "", "Offers", &offers, self.clock.wall())
-    }
-
-    async fn offer(&self, request: &Request<'_>, id: &str) -> Answer<Reply> {
-        let found = self.all_containers().await?.into_iter();
-        let mut found = found.filter(|(_, info)| account::offer_id(info).eq_ignore_ascii_case(id));
-        let (database, info) = found.next().ok_or_else(|| Problem::not_found(format!("there is no offer {id}")))?;
-        match request.method {
-            Method::GET => Ok(Reply::json(StatusCode::OK, &account::offer(&info))),
-            Method::PUT => {
-                let spec = account::with_throughput(&info.spec, &request.body)?;
-                let replaced = self.catalog.replace_container(&database, spec).await;
-                let info = replaced.map_err(|error| Problem::from_catalog(&error))?;
-                Ok(Reply::json(StatusCode::OK, &account::offer(&info)))
             }
             _ => Err(Problem::method_not_allowed(request.method.as_str())),
         }
@@ -321,21 +283,6 @@ fn is_read(request: &Request<'_>) -> bool {
         (&Method::POST, Target::Databases | Target::Containers(_)) => is_query(request),
         (&Method::POST, Target::Offers) => true,
         _ => false,
-    }
-}
-
-/// The throughput that a container is to be made with.
-fn throughput(request: &Request<'_>) -> Answer<Option<Throughput>> {
-    if let Some(settings) = request.text(&names::AUTOPILOT)? {
-        let settings: Value = serde_json::from_str(settings)
-            .map_err(|error| Problem::bad_request(format!("x-ms-cosmos-offer-autopilot-settings: {error}")))?;
-        return Ok(settings.get("maxThroughput").and_then(Value::as_u64).map(Throughput::UpTo));
-    }
-    match request.text(&names::OFFER_THROUGHPUT)? {
-        None => Ok(None),
-        Some(text) => text.parse().map(|units| Some(Throughput::Fixed(units))).map_err(|_| {
-            Problem::bad_request(format!("x-ms-offer-throughput is {text}: pass a number of request units"))
-        }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use changefeed_core::{ContainerSpec, Epk, Error, ErrorKind, ItemId, RangeId, Result};
+use changefeed_core::{ContainerSpec, DatabaseSpec, Epk, Error, ErrorKind, ItemId, RangeId, Result};
 
 use super::{Committer, next_catalog_lsn, plan::Group};
 use crate::{
@@ -17,7 +17,8 @@ use crate::{
 /// A change of the catalog. Databases and containers are named.
 #[derive(Debug)]
 pub(crate) enum CatalogChange {
-    CreateDatabase(String),
+    CreateDatabase(DatabaseSpec),
+    ReplaceDatabase(DatabaseSpec),
     DeleteDatabase(String),
     CreateContainer(String, ContainerSpec),
     ReplaceContainer(String, ContainerSpec),
@@ -77,12 +78,17 @@ impl Committer {
 fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_core::Timestamp) -> Result<Effect> {
     let mut effect = Effect::default();
     match change {
-        CatalogChange::CreateDatabase(name) => {
+        CatalogChange::CreateDatabase(DatabaseSpec { name, other }) => {
             check_name("database", &name)?;
             if state.databases.contains_key(&name) {
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("database {name} exists already")));
             }
-            effect.put = Some(Descriptor::Database(DatabaseDescriptor { number, name, created: now.as_millis() }));
+            let created = now.as_millis();
+            effect.put = Some(Descriptor::Database(DatabaseDescriptor { number, name, created, other }));
+        }
+        CatalogChange::ReplaceDatabase(DatabaseSpec { name, other }) => {
+            let database = state.database(&name)?.clone();
+            effect.put = Some(Descriptor::Database(DatabaseDescriptor { other, ..database }));
         }
         CatalogChange::DeleteDatabase(name) => {
             let database = state.database(&name)?;

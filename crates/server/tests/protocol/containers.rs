@@ -145,6 +145,40 @@ async fn throughput_is_found_by_link_and_can_change() {
 }
 
 #[tokio::test]
+async fn a_database_has_a_throughput_that_its_containers_share() {
+    let world = World::new().await;
+    let mut client = world.client().await;
+    let autoscale = json!({ "maxThroughput": 5000 }).to_string();
+    let create = Ask::post("/dbs", json!({ "id": "shared" })).with("x-ms-cosmos-offer-autopilot-settings", autoscale);
+    let database = client.send(create).await.expect(201).json();
+    let body = |id: &str| json!({ "id": id, "partitionKey": { "paths": ["/pk"], "version": 2 } });
+    client.send(Ask::post("/dbs/shared/colls", body("shares"))).await.expect(201);
+    let own = Ask::post("/dbs/shared/colls", body("own")).with("x-ms-offer-throughput", 600);
+    let own = client.send(own).await.expect(201).json();
+    let mut offers = async || {
+        let all = client.send(Ask::get("/offers")).await.expect(200).json();
+        let of_shared =
+            |offer: &&Value| offer["resource"].as_str().unwrap().starts_with(database["_self"].as_str().unwrap());
+        all["Offers"].as_array().unwrap().iter().filter(of_shared).cloned().collect::<Vec<_>>()
+    };
+    let [of_database, of_own] = <[Value; 2]>::try_from(offers().await).unwrap();
+    assert_eq!((&of_database["resource"], &of_database["offerResourceId"]), (&database["_self"], &database["_rid"]));
+    assert_eq!(of_database["content"]["offerAutopilotSettings"]["maxThroughput"], 5000);
+    assert_eq!((&of_own["resource"], &of_own["content"]["offerThroughput"]), (&own["_self"], &json!(600)));
+    let path = format!("/{}", of_database["_self"].as_str().unwrap());
+    let other = json!({ "content": { "offerThroughput": 900 } });
+    let changed = world.client().await.send(Ask::put(&path, other)).await.expect(200).json();
+    assert_eq!(changed["content"]["offerThroughput"], 900);
+    assert_ne!(changed["_etag"], of_database["_etag"]);
+    assert_eq!(offers().await, [changed, of_own]);
+    let mut client = world.client().await;
+    let shown = client.send(Ask::get("/dbs/shared")).await.expect(200).json();
+    assert_eq!(shown, database, "what is noted aside stays aside");
+    client.send(Ask::delete("/dbs/shared")).await.expect(204);
+    client.send(Ask::get(&path)).await.expect(404);
+}
+
+#[tokio::test]
 async fn a_client_cannot_set_what_the_server_notes_aside() {
     let world = World::new().await;
     let body = json!({

@@ -42,7 +42,7 @@ async fn a_server_that_starts_again_shows_everything_as_it_was() {
     };
     let world = open().await;
     let mut client = world.client().await;
-    client.send(Ask::post("/dbs", json!({ "id": "db" }))).await.expect(201);
+    client.send(Ask::post("/dbs", json!({ "id": "db" })).with("x-ms-offer-throughput", 900)).await.expect(201);
     let container = json!({
         "id": "c", "partitionKey": { "paths": ["/pk"], "kind": "Hash", "version": 2 }, "defaultTtl": -1,
         "changeFeedPolicy": { "retentionDuration": 30 }, "vectorEmbeddingPolicy": { "vectorEmbeddings": [1, 2.5, "x"] },
@@ -57,6 +57,7 @@ async fn a_server_that_starts_again_shows_everything_as_it_was() {
     let before = seen(&world).await;
     assert_eq!(before[2]["body"]["vectorEmbeddingPolicy"]["vectorEmbeddings"], json!([1, 2.5, "x"]));
     assert!(before[2]["body"].as_object().unwrap().contains_key("made up"));
+    assert_eq!(before[3]["body"]["_count"], 2, "database and container have a throughput");
     drop(client);
     world.server.stop().await;
     world.engine.close().await.unwrap();

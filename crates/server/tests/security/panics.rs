@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use changefeed_core::{
     Backend, Batch, Catalog, ChangePage, Container, ContainerIdentity, ContainerInfo, ContainerSpec, Continuation,
-    DatabaseInfo, Epk, FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, RangeId, ReadChanges, Result,
-    Written,
+    DatabaseInfo, DatabaseSpec, Epk, FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, RangeId,
+    ReadChanges, Result, Written,
 };
 use changefeed_embedded::Engine;
 use changefeed_server::auth::Keys;
@@ -52,9 +52,13 @@ impl Backend for Fragile<dyn Backend> {
 
 #[async_trait]
 impl Catalog for Fragile<dyn Catalog> {
-    async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
-        assert_ne!(name, "panic", "a store that makes a mistake");
-        self.0.create_database(name).await
+    async fn create_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
+        assert_ne!(spec.name, "panic", "a store that makes a mistake");
+        self.0.create_database(spec).await
+    }
+
+    async fn replace_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
+        self.0.replace_database(spec).await
     }
 
     async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {

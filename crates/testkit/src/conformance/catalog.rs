@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use changefeed_core::{
-    Batch, ContainerSpec, ErrorKind, FeedRange, ItemKey, ListItems, PartitionKeyDefinition, ReadChanges, StartFrom,
-    TimeToLive,
+    Batch, ContainerSpec, DatabaseInfo, DatabaseSpec, ErrorKind, FeedRange, ItemKey, ListItems, PartitionKeyDefinition,
+    ReadChanges, StartFrom, TimeToLive,
 };
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub(super) async fn databases_are_listed_by_name(fixture: &dyn Fixture) {
     assert_eq!(catalog.list_databases().await.expect("list"), []);
     let mut created = Vec::new();
     for name in ["b", "a", "ab", "B", "é", "with space"] {
-        let info = catalog.create_database(name).await.expect("create");
+        let info = catalog.create_database(DatabaseSpec::new(name)).await.expect("create");
         assert_eq!(info.name, name);
         created.push(info);
     }
@@ -39,9 +39,27 @@ pub(super) async fn databases_are_listed_by_name(fixture: &dyn Fixture) {
     assert_eq!(catalog.list_databases().await.expect("list"), created);
 }
 
+pub(super) async fn a_database_keeps_what_the_store_does_not_know(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    stage.put("a", "x", 1).await;
+    let spec = |other| DatabaseSpec { name: "shared".to_owned(), other };
+    let members = |value| serde_json::Map::from_iter([("mine".to_owned(), json!({ "max": value }))]);
+    let created = stage.catalog.create_database(spec(members(4000))).await.expect("create");
+    assert_eq!(created.other, members(4000));
+    let listed =
+        async || stage.catalog.list_databases().await.expect("list").into_iter().find(|info| info.name == "shared");
+    assert_eq!(listed().await.as_ref(), Some(&created));
+    stage.catalog.create_container("shared", self::spec("items")).await.expect("create");
+    let replaced = stage.catalog.replace_database(spec(members(5000))).await.expect("replace");
+    assert_eq!(replaced, DatabaseInfo { other: members(5000), ..created });
+    assert_eq!(listed().await, Some(replaced));
+    assert_eq!(stage.catalog.list_containers("shared").await.expect("list").len(), 1, "its containers stay");
+    assert_eq!(stage.get("a", "x").await.id.as_str(), "x", "others are not touched");
+}
+
 pub(super) async fn containers_are_listed_by_name(fixture: &dyn Fixture) {
     let catalog = fixture.catalog();
-    catalog.create_database(DATABASE).await.expect("create");
+    catalog.create_database(DatabaseSpec::new(DATABASE)).await.expect("create");
     assert_eq!(catalog.list_containers(DATABASE).await.expect("list"), []);
     for name in ["b", "a", "ab", "B"] {
         catalog.create_container(DATABASE, spec(name)).await.expect("create");
@@ -59,7 +77,7 @@ pub(super) async fn a_name_that_is_taken_is_refused(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
     stage.put("a", "x", 1).await;
     let before = stage.snapshot().await;
-    refused(stage.catalog.create_database(DATABASE).await, ErrorKind::AlreadyExists);
+    refused(stage.catalog.create_database(DatabaseSpec::new(DATABASE)).await, ErrorKind::AlreadyExists);
     refused(stage.catalog.create_container(DATABASE, spec("items")).await, ErrorKind::AlreadyExists);
     stage.unchanged_since(&before, "a refused creation").await;
 }
@@ -68,7 +86,7 @@ pub(super) async fn a_name_that_would_break_paths_is_refused(fixture: &dyn Fixtu
     let stage = Stage::new(fixture).await;
     let long = "x".repeat(256);
     for bad in ["", "a/b", "a\\b", "a#b", "a?b", &long] {
-        refused(stage.catalog.create_database(bad).await, ErrorKind::BadId);
+        refused(stage.catalog.create_database(DatabaseSpec::new(bad)).await, ErrorKind::BadId);
         refused(stage.catalog.create_container(DATABASE, spec(bad)).await, ErrorKind::BadId);
     }
     assert_eq!(stage.catalog.list_databases().await.expect("list").len(), 1);
@@ -78,6 +96,7 @@ pub(super) async fn a_name_that_would_break_paths_is_refused(fixture: &dyn Fixtu
 pub(super) async fn an_unknown_database_is_not_found(fixture: &dyn Fixture) {
     let catalog = Stage::new(fixture).await.catalog;
     let kind = ErrorKind::DatabaseNotFound;
+    refused(catalog.replace_database(DatabaseSpec::new("nowhere")).await, kind);
     refused(catalog.delete_database("nowhere").await, kind);
     refused(catalog.list_containers("nowhere").await, kind);
     refused(catalog.create_container("nowhere", spec("items")).await, kind);
@@ -114,7 +133,7 @@ pub(super) async fn a_container_knows_who_it_is(fixture: &dyn Fixture) {
 
 pub(super) async fn the_same_name_in_two_databases_is_two_containers(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
-    stage.catalog.create_database("other").await.expect("create");
+    stage.catalog.create_database(DatabaseSpec::new("other")).await.expect("create");
     stage.catalog.create_container("other", spec("items")).await.expect("create");
     let other = stage.catalog.container("other", "items").await.expect("open");
     assert_ne!(other.identity().container, stage.rid());

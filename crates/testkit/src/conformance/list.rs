@@ -14,6 +14,7 @@ macro_rules! __conformance_cases {
             { $($with)* }
             catalog {
                 databases_are_listed_by_name:;
+                a_database_keeps_what_the_store_does_not_know:;
                 containers_are_listed_by_name:;
                 a_name_that_is_taken_is_refused:;
                 a_name_that_would_break_paths_is_refused:;

@@ -3,9 +3,9 @@
 use std::{fmt::Debug, sync::Arc};
 
 use changefeed_core::{
-    Backend, Batch, Catalog, Container, ContainerSpec, Effect, Epk, Error, ErrorKind, FeedRange, Item, ItemKey,
-    ListItems, Lsn, PartitionKey, PartitionKeyDefinition, PhysicalRange, ResourceId, Result, StartFrom, Write, Written,
-    check_tiling,
+    Backend, Batch, Catalog, Container, ContainerSpec, DatabaseSpec, Effect, Epk, Error, ErrorKind, FeedRange, Item,
+    ItemKey, ListItems, Lsn, PartitionKey, PartitionKeyDefinition, PhysicalRange, ResourceId, Result, StartFrom, Write,
+    Written, check_tiling,
 };
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ impl<'a> Stage<'a> {
     /// The same with another name.
     pub(super) async fn named(fixture: &'a dyn Fixture, name: &str, change: impl FnOnce(&mut ContainerSpec)) -> Self {
         let catalog = fixture.catalog();
-        match catalog.create_database(DATABASE).await {
+        match catalog.create_database(DatabaseSpec::new(DATABASE)).await {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("create the database: {error:?}"),
             _ => {}
         }

@@ -7,8 +7,8 @@ use std::{
 
 use async_trait::async_trait;
 use changefeed_core::{
-    Catalog, Clock, Container, ContainerIdentity, ContainerInfo, ContainerSpec, DatabaseInfo, Epk, Error, ErrorKind,
-    ItemId, PhysicalRange, RangeId, ResourceId, Result, Timestamp,
+    Catalog, Clock, Container, ContainerIdentity, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Epk, Error,
+    ErrorKind, ItemId, PhysicalRange, RangeId, ResourceId, Result, Timestamp,
 };
 use tokio::sync::watch;
 
@@ -118,16 +118,28 @@ impl Tables {
 
 #[async_trait]
 impl Catalog for ModelStore {
-    async fn create_database(&self, name: &str) -> Result<DatabaseInfo> {
-        check_name(name)?;
+    async fn create_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
+        check_name(&spec.name)?;
         let mut tables = self.shared.lock();
-        if tables.databases.contains_key(name) {
-            return Err(exists(name));
+        if tables.databases.contains_key(&spec.name) {
+            return Err(exists(&spec.name));
         }
         tables.next_database += 1;
         let rid = ResourceId::database(tables.next_database);
-        let info = DatabaseInfo { name: name.to_owned(), rid, timestamp: self.shared.now() };
-        tables.databases.insert(name.to_owned(), info.clone());
+        let DatabaseSpec { name, mut other } = spec;
+        if self.shared.has(Bug::DropsUnknownSettings) {
+            other.clear();
+        }
+        let info = DatabaseInfo { name, rid, timestamp: self.shared.now(), other };
+        tables.databases.insert(info.name.clone(), info.clone());
+        Ok(info)
+    }
+
+    async fn replace_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
+        let mut tables = self.shared.lock();
+        let known = tables.database(&spec.name)?.clone();
+        let info = DatabaseInfo { other: spec.other, ..known };
+        tables.databases.insert(spec.name, info.clone());
         Ok(info)
     }
 

@@ -405,6 +405,7 @@ fn throughput_is_read_and_replaced() -> azure_data_cosmos::Result<()> {
         let client = client(&Server::shared(), Bodies::Binary).await;
         client.create_database("throughput", None).await?;
         let database = client.database_client("throughput");
+        assert!(database.read_throughput(None).await?.is_none());
         let options = CreateContainerOptions::default().with_throughput(ThroughputProperties::manual(400));
         database.create_container(ContainerProperties::new("c", "/pk".into()), Some(options)).await?;
         let container = database.container_client("c", None).await?;

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.azure.cosmos.CosmosAsyncContainer;
 import com.azure.cosmos.CosmosContainer;
+import com.azure.cosmos.CosmosDatabase;
 import com.azure.cosmos.models.CosmosContainerProperties;
 import com.azure.cosmos.models.CosmosItemRequestOptions;
 import com.azure.cosmos.models.CosmosItemResponse;
@@ -67,6 +68,21 @@ class GettingStartedTest extends Suite {
         container.queryItems(IN_TWO_HARBOURS, options, Boat.class).iterableByPage(10)
             .forEach(page -> page.getResults().forEach(boat -> found.add(boat.id)));
         assertEquals(new TreeSet<>(List.of("Anna", "Clara", "Dora")), found);
+    }
+
+    @Test
+    void a_database_has_a_throughput_that_its_containers_share() {
+        CLIENT.createDatabase("java-shared", ThroughputProperties.createAutoscaledThroughput(5000));
+        CosmosDatabase shared = CLIENT.getDatabase("java-shared");
+        try {
+            assertEquals(5000, shared.readThroughput().getProperties().getAutoscaleMaxThroughput());
+            shared.replaceThroughput(ThroughputProperties.createManualThroughput(700));
+            assertEquals(700, shared.readThroughput().getProperties().getManualThroughput());
+            shared.createContainer("sharing", "/pk");
+            assertStatus(400, () -> shared.getContainer("sharing").readThroughput());
+        } finally {
+            shared.delete();
+        }
     }
 
     @Test

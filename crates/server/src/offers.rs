@@ -1,0 +1,186 @@
+//! Throughput: databases and containers have offers, which are kept, shown and changed. Nothing is held to them; SDKs
+//! and tools like to read and set them.
+
+use changefeed_core::{ContainerInfo, DatabaseInfo, DatabaseSpec, ErrorKind, ResourceId, Result, Timestamp};
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    exchange::{Reply, Request},
+    names,
+    problem::{Answer, Problem},
+    query,
+    service::Service,
+};
+
+/// Where a throughput is kept among the unknown members of its database or container; never shown there.
+pub(crate) const THROUGHPUT: &str = "_changefeed_throughput";
+
+/// What a container has if nobody said otherwise.
+const DEFAULT_THROUGHPUT: u64 = 400;
+
+/// Members that the store does not know.
+type Members = Map<String, Value>;
+
+/// Lists or queries all offers.
+pub(crate) async fn list(service: &Service, request: &Request<'_>) -> Answer<Reply> {
+    if !matches!(request.method, Method::GET | Method::POST) {
+        return Err(Problem::method_not_allowed(request.method.as_str()));
+    }
+    let offers: Vec<Value> = all(service).await?.iter().map(Offer::shown).collect();
+    query::resources(request, "", "Offers", &offers, service.clock.wall())
+}
+
+/// Shows or changes an offer.
+pub(crate) async fn one(service: &Service, request: &Request<'_>, id: &str) -> Answer<Reply> {
+    let mut found = all(service).await?.into_iter().filter(|offer| offer.id().eq_ignore_ascii_case(id));
+    let offer = found.next().ok_or_else(|| Problem::not_found(format!("there is no offer {id}")))?;
+    match request.method {
+        Method::GET => Ok(Reply::json(StatusCode::OK, &offer.shown())),
+        Method::PUT => {
+            let throughput = Some(offered(&request.body)?);
+            let changed = match offer {
+                Offer::Database(DatabaseInfo { name, mut other, .. }) => {
+                    set_throughput(&mut other, throughput);
+                    service.catalog.replace_database(DatabaseSpec { name, other }).await.map(Offer::Database)
+                }
+                Offer::Container(database, ContainerInfo { mut spec, .. }) => {
+                    set_throughput(&mut spec.other, throughput);
+                    let replaced = service.catalog.replace_container(&database, spec).await;
+                    replaced.map(|info| Offer::Container(database, info))
+                }
+            };
+            let changed = changed.map_err(|error| Problem::from_catalog(&error))?;
+            Ok(Reply::json(StatusCode::OK, &changed.shown()))
+        }
+        _ => Err(Problem::method_not_allowed(request.method.as_str())),
+    }
+}
+
+/// Everything that has a throughput: databases that were made with one, and containers that share none.
+async fn all(service: &Service) -> Result<Vec<Offer>> {
+    let mut all = Vec::new();
+    for database in service.catalog.list_databases().await? {
+        let containers = match service.catalog.list_containers(&database.name).await {
+            Ok(containers) => containers,
+            // Deleted in between.
+            Err(error) if error.kind() == ErrorKind::DatabaseNotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let is_shared = has_throughput(&database.other);
+        let own = containers.into_iter().filter(|info| !is_shared || has_throughput(&info.spec.other));
+        let own: Vec<_> = own.map(|info| Offer::Container(database.name.clone(), info)).collect();
+        all.extend(is_shared.then_some(Offer::Database(database)));
+        all.extend(own);
+    }
+    Ok(all)
+}
+
+/// What a throughput is for: a database, or a container and the name of its database.
+enum Offer {
+    Database(DatabaseInfo),
+    Container(String, ContainerInfo),
+}
+
+impl Offer {
+    fn id(&self) -> String {
+        let (Self::Database(DatabaseInfo { rid, .. }) | Self::Container(_, ContainerInfo { rid, .. })) = self;
+        id_of(*rid)
+    }
+
+    fn shown(&self) -> Value {
+        match self {
+            Self::Database(info) => shown(info.rid, info.timestamp, &info.other),
+            Self::Container(_, info) => shown(info.rid, info.timestamp, &info.spec.other),
+        }
+    }
+}
+
+/// The throughput that a database or container is to be made with.
+pub(crate) fn asked(request: &Request<'_>) -> Answer<Option<Throughput>> {
+    if let Some(settings) = request.text(&names::AUTOPILOT)? {
+        let settings: Value = serde_json::from_str(settings)
+            .map_err(|error| Problem::bad_request(format!("x-ms-cosmos-offer-autopilot-settings: {error}")))?;
+        return Ok(settings.get("maxThroughput").and_then(Value::as_u64).map(Throughput::UpTo));
+    }
+    match request.text(&names::OFFER_THROUGHPUT)? {
+        None => Ok(None),
+        Some(text) => text.parse().map(|units| Some(Throughput::Fixed(units))).map_err(|_| {
+            Problem::bad_request(format!("x-ms-offer-throughput is {text}: pass a number of request units"))
+        }),
+    }
+}
+
+/// Request units a second, as clients ask for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Throughput {
+    /// So many.
+    Fixed(u64),
+    /// As needed, up to so many.
+    UpTo(u64),
+}
+
+/// The throughput of a database or of a container.
+fn shown(rid: ResourceId, timestamp: Timestamp, other: &Members) -> Value {
+    let kept = other.get(THROUGHPUT);
+    let throughput = kept.and_then(Value::as_u64).unwrap_or(DEFAULT_THROUGHPUT);
+    let mut content = json!({ "offerThroughput": throughput, "offerIsRUPerMinuteThroughputEnabled": false });
+    let most = kept.and_then(|kept| kept.get("max")).and_then(Value::as_u64);
+    if let Some(most) = most {
+        content["offerThroughput"] = (most / 10).into();
+        content["offerAutopilotSettings"] = json!({ "maxThroughput": most });
+    }
+    let database = rid.database_part();
+    let resource = if rid == database { format!("dbs/{database}/") } else { format!("dbs/{database}/colls/{rid}/") };
+    let id = id_of(rid);
+    let kind = if most.is_some() { "up-to" } else { "fixed" };
+    json!({
+        "resource": resource, "offerType": "Invalid", "offerVersion": "V2", "offerResourceId": rid.to_string(),
+        "content": content,
+        "id": id, "_rid": id, "_self": format!("offers/{id}/"),
+        "_etag": format!("\"{id}-{kind}-{}\"", most.unwrap_or(throughput)),
+        "_ts": timestamp.as_secs(),
+    })
+}
+
+/// The id of the offer of a database or of a container.
+fn id_of(rid: ResourceId) -> String {
+    match rid.container_number() {
+        Some(container) => format!("o{:x}-{container:x}", rid.database_number()),
+        None => format!("o{:x}", rid.database_number()),
+    }
+}
+
+/// Whether a throughput was asked for. A container without one shares that of its database, if that has one.
+fn has_throughput(other: &Members) -> bool {
+    other.contains_key(THROUGHPUT)
+}
+
+/// Notes a throughput.
+pub(crate) fn set_throughput(other: &mut Members, throughput: Option<Throughput>) {
+    let kept = match throughput {
+        None => return,
+        Some(Throughput::Fixed(units)) => units.into(),
+        Some(Throughput::UpTo(most)) => json!({ "max": most }),
+    };
+    other.insert(THROUGHPUT.to_owned(), kept);
+}
+
+/// Reads the throughput in the body of an offer.
+fn offered(body: &[u8]) -> Answer<Throughput> {
+    let offer: Value = serde_json::from_slice(body)
+        .map_err(|error| Problem::bad_request(format!("the body of an offer is a JSON object: {error}")))?;
+    let number = |path: &str| offer.pointer(path).and_then(Value::as_u64).filter(|units| *units > 0);
+    let fixed = number("/content/offerThroughput").map(Throughput::Fixed);
+    number("/content/offerAutopilotSettings/maxThroughput")
+        .map(Throughput::UpTo)
+        .or(fixed)
+        .ok_or_else(|| Problem::bad_request("an offer needs content.offerThroughput, a positive number"))
+}
+
+/// Takes over the throughput that was noted before.
+pub(crate) fn keep_throughput(other: &mut Members, old: &Members) {
+    if let Some(throughput) = old.get(THROUGHPUT) {
+        other.insert(THROUGHPUT.to_owned(), throughput.clone());
+    }
+}
