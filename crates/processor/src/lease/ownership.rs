@@ -76,7 +76,7 @@ impl OwnedLease {
     /// somebody was faster.
     ///
     /// # Errors
-    /// Those of the store; then it is not ours.
+    /// Those of the store; then it is not ours, though it may yet come into our name.
     pub async fn take(
         store: &Arc<LeaseStore>,
         runtime: &Arc<dyn Runtime>,
@@ -110,6 +110,10 @@ impl OwnedLease {
             Ok(etag) => Ok(Some(own(StoredLease { document, etag }))),
             Err(error) if error.effect() == Effect::Unknown => {
                 let read = store.read(&document).await?;
+                // As long as it is as it was, our write may still be done.
+                if read.as_ref().is_some_and(|stored| stored.etag == seen.etag) {
+                    return Err(error);
+                }
                 Ok(read.filter(|stored| is_mine(&stored.document, identity, epoch)).map(own))
             }
             Err(error) => match error.kind() {
