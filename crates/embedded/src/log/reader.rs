@@ -86,7 +86,7 @@ fn copied<'a>(bodies: impl Iterator<Item = Result<&'a [u8]>>, count: usize) -> R
     Ok(ends.into_iter().map(cut).collect())
 }
 
-/// The body of one record, in memory of its own.
+/// The body of one record: as it lies in memory, or read into memory of its own.
 pub(crate) fn read_body(file: &dyn VfsFile, wanted: Wanted) -> Result<Bytes> {
     if let Some(body) = wanted.body {
         return Ok(body);
