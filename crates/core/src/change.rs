@@ -55,6 +55,8 @@ pub struct ReadChanges {
     pub max_items: usize,
     /// Whether [`ChangePage::remaining`] is wanted: counting may cost as much as reading.
     pub count_remaining: bool,
+    /// Whether [`ChangePage::tally`] is wanted.
+    pub tally: bool,
 }
 
 impl ReadChanges {
@@ -71,6 +73,7 @@ impl ReadChanges {
             not_before: None,
             max_items: Self::DEFAULT_MAX_ITEMS,
             count_remaining: false,
+            tally: false,
         }
     }
 
@@ -99,6 +102,13 @@ impl ReadChanges {
     #[must_use]
     pub fn count_remaining(mut self) -> Self {
         self.count_remaining = true;
+        self
+    }
+
+    /// Asks how many changes the range has had up to the page's end. Default: not asked.
+    #[must_use]
+    pub fn tally(mut self) -> Self {
+        self.tally = true;
         self
     }
 
@@ -181,6 +191,13 @@ pub struct ChangePage {
     pub newest_lsn: Lsn,
     /// How many changes of the asked feed range come after this page, if that was asked and the store can tell.
     pub remaining: Option<u64>,
+    /// How many changes the asked feed range has had up to the continuation, if that was asked and the store can tell.
+    ///
+    /// LSNs run through a container, so the distance of two of them says nothing about one range. The tally of now
+    /// minus that of an earlier page is how many changes waited after that page plus how many were written since. It
+    /// is exact for a physical range and for one that was merged into it; for other parts of a range it may count
+    /// changes of the rest of it, too. Nothing is found by it.
+    pub tally: Option<u64>,
     /// The physical range that answered.
     pub physical: RangeId,
     /// What the read cost, in request units; zero where nobody charges.

@@ -205,7 +205,9 @@ impl EmbeddedContainer {
                 let files = files(&state.segments, current.iter().chain(&older));
                 let physical = range.physical.id.clone();
                 let remaining = request.count_remaining.then(|| select::count(index, range, &wanted, lsn));
-                Ok(Some(Chosen { picked, current, older, files, lsn, newest: index.newest, remaining, physical }))
+                let tally = request.tally.then(|| select::tally(range, &request.range, lsn));
+                let newest = index.newest;
+                Ok(Some(Chosen { picked, current, older, files, lsn, newest, remaining, tally, physical }))
             }
             Selection::Unfinished(lsn) => {
                 *after = Some(lsn);
@@ -244,6 +246,7 @@ struct Chosen {
     lsn: u64,
     newest: u64,
     remaining: Option<u64>,
+    tally: Option<u64>,
     physical: changefeed_core::RangeId,
 }
 
@@ -279,6 +282,7 @@ impl Chosen {
             continuation: Continuation::after(Lsn::new(self.lsn), rid),
             newest_lsn: Lsn::new(self.newest),
             remaining: self.remaining,
+            tally: self.tally,
             physical: self.physical,
             request_charge: 0.0,
         })

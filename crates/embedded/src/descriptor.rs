@@ -8,7 +8,10 @@ use changefeed_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::index::container::History;
+use crate::index::{
+    container::History,
+    tally::{Part, Tally},
+};
 
 /// The number of the container that holds descriptors. Users' containers have higher ones.
 pub(crate) const CATALOG: u32 = 0;
@@ -57,6 +60,17 @@ pub(crate) struct RangeDescriptor {
     pub(crate) max: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) parents: Vec<u64>,
+    /// What its keys had been counted to when it was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) counted: Vec<PartDescriptor>,
+}
+
+/// Keys of a range that are counted together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PartDescriptor {
+    pub(crate) min: String,
+    pub(crate) max: String,
+    pub(crate) count: u64,
 }
 
 impl Descriptor {
@@ -75,7 +89,7 @@ impl ContainerDescriptor {
         check_name("container", &spec.name)?;
         let ranges = spec.partition_key.split_evenly(spec.ranges)?;
         let ranges: Vec<_> =
-            (0..).zip(ranges).map(|(id, range)| RangeDescriptor::new(id, &range, Vec::new())).collect();
+            (0..).zip(ranges).map(|(id, range)| RangeDescriptor::new(id, &range, Vec::new(), None)).collect();
         let mut descriptor = Self {
             number,
             database,
@@ -145,6 +159,11 @@ impl ContainerDescriptor {
         self.ranges.iter().map(RangeDescriptor::physical).collect()
     }
 
+    /// The ranges, and what their keys had been counted to when they were made.
+    pub(crate) fn layout(&self) -> Result<Vec<(PhysicalRange, Tally)>> {
+        self.ranges.iter().map(|range| Ok((range.physical()?, range.tally()?))).collect()
+    }
+
     pub(crate) fn info(&self) -> ContainerInfo {
         ContainerInfo {
             rid: self.rid(),
@@ -160,8 +179,8 @@ impl ContainerDescriptor {
         }
     }
 
-    /// Splits a range; returns the children.
-    pub(crate) fn split(&mut self, id: &RangeId, at: Option<Epk>) -> Result<Vec<PhysicalRange>> {
+    /// Splits a range; returns the children. `tally` is the range's.
+    pub(crate) fn split(&mut self, id: &RangeId, at: Option<Epk>, tally: &Tally) -> Result<Vec<PhysicalRange>> {
         let position = self.position(id)?;
         let parent = self.ranges[position].physical()?;
         let at = match at {
@@ -172,17 +191,19 @@ impl ContainerDescriptor {
         };
         let (left, right) = parent.range.split_at(&at)?;
         let parents = self.heirs(&[position]);
-        let children: Vec<_> = [left, right].iter().map(|range| self.next(range, parents.clone())).collect();
+        let mut child = |range: FeedRange| self.next(&range, parents.clone(), tally.child(range.clone()));
+        let children = [child(left), child(right)];
         let physical = children.iter().map(RangeDescriptor::physical).collect();
         self.ranges.splice(position..=position, children);
         physical
     }
 
-    /// Makes one range of two neighbours.
-    pub(crate) fn merge(&mut self, ids: [&RangeId; 2]) -> Result<PhysicalRange> {
+    /// Makes one range of two neighbours, which have these tallies.
+    pub(crate) fn merge(&mut self, ids: [&RangeId; 2], mut tallies: [&Tally; 2]) -> Result<PhysicalRange> {
         let (mut a, mut b) = (self.position(ids[0])?, self.position(ids[1])?);
         if b < a {
             (a, b) = (b, a);
+            tallies.reverse();
         }
         if a + 1 != b {
             return Err(Error::new(
@@ -193,7 +214,7 @@ impl ContainerDescriptor {
         let (left, right) = (self.ranges[a].physical()?, self.ranges[b].physical()?);
         let whole = FeedRange::new(left.range.min_inclusive().clone(), right.range.max_exclusive().clone())?;
         let parents = self.heirs(&[a, b]);
-        let merged = self.next(&whole, parents);
+        let merged = self.next(&whole, parents, tallies[0].merge(tallies[1]));
         let physical = merged.physical();
         self.ranges.splice(a..=b, [merged]);
         physical
@@ -232,16 +253,32 @@ impl ContainerDescriptor {
         parents
     }
 
-    fn next(&mut self, range: &FeedRange, parents: Vec<u64>) -> RangeDescriptor {
+    fn next(&mut self, range: &FeedRange, parents: Vec<u64>, tally: Tally) -> RangeDescriptor {
         let id = self.next_range;
         self.next_range += 1;
-        RangeDescriptor::new(id, range, parents)
+        RangeDescriptor::new(id, range, parents, Some(tally))
     }
 }
 
 impl RangeDescriptor {
-    fn new(id: u64, range: &FeedRange, parents: Vec<u64>) -> Self {
-        Self { id, min: range.min_inclusive().to_string(), max: range.max_exclusive().to_string(), parents }
+    fn new(id: u64, range: &FeedRange, parents: Vec<u64>, tally: Option<Tally>) -> Self {
+        let counted = tally.iter().flat_map(Tally::parts).map(|part| PartDescriptor {
+            min: part.range.min_inclusive().to_string(),
+            max: part.range.max_exclusive().to_string(),
+            count: part.count,
+        });
+        let (min, max) = (range.min_inclusive().to_string(), range.max_exclusive().to_string());
+        Self { id, min, max, parents, counted: counted.collect() }
+    }
+
+    fn tally(&self) -> Result<Tally> {
+        if self.counted.is_empty() {
+            return Ok(Tally::new(self.physical()?.range, 0));
+        }
+        let part = |part: &PartDescriptor| {
+            Ok(Part { range: FeedRange::new(part.min.parse()?, part.max.parse()?)?, count: part.count })
+        };
+        Ok(Tally::of_parts(self.counted.iter().map(part).collect::<Result<_>>()?))
     }
 
     fn physical(&self) -> Result<PhysicalRange> {

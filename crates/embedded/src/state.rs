@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use changefeed_core::{Error, ErrorKind, ItemId, Result};
+use changefeed_core::{Epk, Error, ErrorKind, ItemId, Result};
 
 use crate::{
     descriptor::{CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor},
@@ -67,7 +67,7 @@ impl State {
         match descriptor {
             Descriptor::Database(database) => drop(self.databases.insert(database.name.clone(), database)),
             Descriptor::Container(container) => {
-                let ranges = container.physical_ranges()?;
+                let ranges = container.layout()?;
                 let (history, time_to_live) = (container.history(), container.time_to_live());
                 let Self { segments, indexes, .. } = self;
                 let index = indexes
@@ -100,6 +100,8 @@ impl State {
 pub(crate) struct Rebuild {
     indexes: BTreeMap<u32, ContainerIndex>,
     descriptors: BTreeMap<String, Vec<u8>>,
+    /// Numbers of changes that no record shows any more: container, a key that was counted with them, the number.
+    numbers: Vec<(u32, Epk, u64)>,
     broken: Option<Error>,
 }
 
@@ -110,6 +112,10 @@ impl Rebuild {
         if header.kind == RecordKind::Floor {
             index.newest = index.newest.max(header.place.lsn);
             index.purged = index.purged.max(header.previous.lsn);
+            if header.ordinal > 0 {
+                let epk = Epk::from_bytes(record.epk);
+                self.numbers.push((header.container, epk, header.ordinal));
+            }
             return;
         }
         if header.container == CATALOG {
@@ -125,7 +131,7 @@ impl Rebuild {
                 return;
             }
         };
-        let key = Arc::new(Key::new(changefeed_core::Epk::from_bytes(record.epk), id));
+        let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
         // Nothing dies while the containers' settings are unknown, so there is nothing to bury.
         index.apply(Entry::new(header, key, location), &mut |_| {});
     }
@@ -146,6 +152,11 @@ impl Rebuild {
                 Error::new(ErrorKind::Corrupt, format!("the descriptor {id} cannot be read")).with_source(error)
             })?;
             state.describe(descriptor, now)?;
+        }
+        for (container, epk, number) in self.numbers {
+            if let Some(index) = state.indexes.get_mut(&container) {
+                index.note(&epk, number);
+            }
         }
         let unknown: Vec<u32> =
             state.indexes.keys().copied().filter(|n| *n != CATALOG && !state.containers.contains_key(n)).collect();

@@ -8,7 +8,7 @@ use super::{Committer, next_catalog_lsn, plan::Group};
 use crate::{
     descriptor::{CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor, check_name},
     format::record::Place,
-    index::Key,
+    index::{Key, tally::Tally},
     log::writer::FrameBuffer,
     service::Shared,
     state::State,
@@ -116,14 +116,22 @@ fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_cor
         }
         CatalogChange::Split(database, name, range, at) => {
             let mut container = (**state.container_named(&database, &name)?).clone();
-            effect.made = container.split(&range, at)?.first().map(|child| child.id.clone());
+            let tally = tally(state, &container, &range)?;
+            effect.made = container.split(&range, at, tally)?.first().map(|child| child.id.clone());
             effect.put = Some(Descriptor::Container(container));
         }
         CatalogChange::Merge(database, name, [a, b]) => {
             let mut container = (**state.container_named(&database, &name)?).clone();
-            effect.made = Some(container.merge([&a, &b])?.id);
+            let tallies = [tally(state, &container, &a)?, tally(state, &container, &b)?];
+            effect.made = Some(container.merge([&a, &b], tallies)?.id);
             effect.put = Some(Descriptor::Container(container));
         }
     }
     Ok(effect)
+}
+
+fn tally<'a>(state: &'a State, container: &ContainerDescriptor, id: &RangeId) -> Result<&'a Tally> {
+    let ranges = state.indexes.get(&container.number).map_or_else(Default::default, |index| index.ranges());
+    let range = ranges.iter().find(|range| range.physical.id == *id);
+    range.map(|range| &range.tally).ok_or_else(|| container.missing_range(id))
 }

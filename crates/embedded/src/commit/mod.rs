@@ -201,8 +201,8 @@ impl Committer {
         let mut group = Group::new(shared.clock.wall(), FrameBuffer::new());
         let mut state = shared.state.write();
         for (container, index) in state.indexes.iter_mut().filter(|(container, _)| **container != CATALOG) {
-            index.newest += u64::from(RELAXED_GROUPS) * plan::GROUP_LSNS;
-            group.floor(*container, index.newest, index.purged);
+            index.skip(u64::from(RELAXED_GROUPS) * plan::GROUP_LSNS);
+            group.floor(*container, index);
         }
         drop(state);
         self.commit(shared, &mut group)?;

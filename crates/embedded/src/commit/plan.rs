@@ -9,7 +9,12 @@ use super::Staged;
 use crate::{
     body,
     format::record::{self, Place, RecordHeader, RecordKind},
-    index::{Entry, Key, Location, container::ContainerIndex, items::ItemState},
+    index::{
+        Entry, Key, Location,
+        container::{ContainerIndex, Counter},
+        items::ItemState,
+        tally,
+    },
     log::writer::FrameBuffer,
     state::State,
 };
@@ -65,6 +70,8 @@ pub(crate) struct Group {
     /// The newest version of each item that this group touches; none if it is deleted.
     overlay: BTreeMap<(u32, Arc<Key>), Option<Version>>,
     newest: BTreeMap<u32, u64>,
+    /// The number of the newest change of those that are counted together, by container.
+    numbers: BTreeMap<(u32, Counter), u64>,
 }
 
 /// A version of an item.
@@ -90,7 +97,15 @@ struct Mark {
 impl Group {
     pub(crate) fn new(now: Timestamp, mut frame: FrameBuffer) -> Self {
         frame.clear();
-        Self { now, frame, staged: Staged::new(), news: Vec::new(), overlay: BTreeMap::new(), newest: BTreeMap::new() }
+        Self {
+            now,
+            frame,
+            staged: Staged::new(),
+            news: Vec::new(),
+            overlay: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn into_buffer(self) -> FrameBuffer {
@@ -105,6 +120,8 @@ impl Group {
         }
         let lsn = self.next_lsn(state, batch.container);
         let mark = self.mark(batch.container);
+        let epk = batch.writes.first().map_or(Epk::MIN, |write| write.key.epk.clone());
+        let (counter, mut number) = self.number(index, batch.container, &epk);
         let mut before = Vec::with_capacity(batch.writes.len());
         let mut written = Vec::with_capacity(batch.writes.len());
         for (op, write) in batch.writes.iter().enumerate() {
@@ -114,7 +131,9 @@ impl Group {
                 None => index.items.get(&write.key).filter(|state| state.live).map(Version::from),
             };
             let place = Place { lsn, op: op as u16 };
-            match check(batch, write, current).and_then(|()| self.stage(batch, write, current, place)) {
+            number += 1;
+            let drift = tally::drift(number, lsn);
+            match check(batch, write, current).and_then(|()| self.stage(batch, write, current, place, drift)) {
                 Ok(one) => written.push(one),
                 Err(error) => {
                     self.undo(batch.container, mark, before);
@@ -126,6 +145,7 @@ impl Group {
             before.push((slot.clone(), self.overlay.insert(slot, after)));
         }
         self.newest.insert(batch.container, lsn);
+        self.numbers.insert(counter, number);
         if let Some(write) = batch.writes.first() {
             self.news.push((batch.container, write.key.epk.clone(), lsn));
         }
@@ -139,7 +159,7 @@ impl Group {
             if let Some(entry) = expired
                 && !self.overlay.contains_key(&(batch.container, Arc::clone(&write.key)))
             {
-                self.expire_one(state, batch.container, &entry.clone());
+                self.expire_one(state, index, batch.container, &entry.clone());
             }
         }
     }
@@ -147,6 +167,13 @@ impl Group {
     fn next_lsn(&self, state: &State, container: u32) -> u64 {
         let pending = self.newest.get(&container).copied();
         pending.unwrap_or_else(|| state.indexes.get(&container).map_or(0, |index| index.newest)) + 1
+    }
+
+    /// Where the changes of a key are counted, and the number of the newest of them.
+    fn number(&self, index: &ContainerIndex, container: u32, epk: &Epk) -> ((u32, Counter), u64) {
+        let (counter, newest) = index.counter(epk);
+        let slot = (container, counter);
+        (slot, self.numbers.get(&slot).copied().unwrap_or(newest))
     }
 
     fn mark(&self, container: u32) -> Mark {
@@ -176,6 +203,7 @@ impl Group {
         write: &PreparedWrite,
         current: Option<Version>,
         place: Place,
+        drift: i32,
     ) -> Result<Written> {
         let ordinal = current.map_or_else(|| place.packed(), |version| version.ordinal);
         let header = RecordHeader {
@@ -186,6 +214,7 @@ impl Group {
             ordinal,
             timestamp: self.now.as_millis(),
             ttl: write.ttl,
+            drift,
         };
         let mut written = Written {
             id: write.key.id.clone(),
@@ -230,13 +259,14 @@ impl Group {
                 if self.frame.payload() >= limit {
                     return;
                 }
-                self.expire_one(state, *container, &entry);
+                self.expire_one(state, index, *container, &entry);
             }
         }
     }
 
-    fn expire_one(&mut self, state: &State, container: u32, entry: &Entry) {
+    fn expire_one(&mut self, state: &State, index: &ContainerIndex, container: u32, entry: &Entry) {
         let place = Place { lsn: self.next_lsn(state, container), op: 0 };
+        let (counter, number) = self.number(index, container, &entry.key.epk);
         let header = RecordHeader {
             kind: RecordKind::Expire,
             container,
@@ -245,16 +275,22 @@ impl Group {
             ordinal: entry.ordinal,
             timestamp: self.now.as_millis(),
             ttl: 0,
+            drift: tally::drift(number + 1, place.lsn),
         };
         self.push(&header, &entry.key, &[]);
         self.overlay.insert((container, Arc::clone(&entry.key)), None);
         self.newest.insert(container, place.lsn);
+        self.numbers.insert(counter, number + 1);
         self.news.push((container, entry.key.epk.clone(), place.lsn));
     }
 
-    /// Adds a note that LSNs up to `lsn` are used up, though no record says so.
-    pub(crate) fn floor(&mut self, container: u32, lsn: u64, purged: u64) {
-        append_floor(&mut self.frame, container, lsn, purged);
+    /// Adds a note that LSNs up to `lsn` are used up, though no record says so, and the numbers of all parts.
+    pub(crate) fn floor(&mut self, container: u32, index: &ContainerIndex) {
+        append_floor(&mut self.frame, container, index.newest, index.purged, None);
+        for part in index.ranges().iter().flat_map(|range| range.tally.parts()) {
+            let counted = Some((part.range.min_inclusive(), part.count));
+            append_floor(&mut self.frame, container, index.newest, index.purged, counted);
+        }
     }
 
     /// Adds a write to the store's own container, under an LSN of its choice.
@@ -267,23 +303,33 @@ impl Group {
             ordinal: 0,
             timestamp: self.now.as_millis(),
             ttl: 0,
+            drift: 0,
         };
         self.push(&header, key, body.as_slice());
     }
 }
 
-/// Appends a note that LSNs up to `lsn` and history up to `purged` are used up.
-pub(crate) fn append_floor(frame: &mut FrameBuffer, container: u32, lsn: u64, purged: u64) {
+/// Appends a note that LSNs up to `lsn` and history up to `purged` are used up, and so are the numbers up to this one
+/// of changes that are counted with this key.
+pub(crate) fn append_floor(
+    frame: &mut FrameBuffer,
+    container: u32,
+    lsn: u64,
+    purged: u64,
+    counted: Option<(&Epk, u64)>,
+) {
     let header = RecordHeader {
         kind: RecordKind::Floor,
         container,
         place: Place { lsn, op: 0 },
         previous: Place { lsn: purged, op: 0 },
-        ordinal: 0,
+        ordinal: counted.map_or(0, |(_, number)| number),
         timestamp: 0,
         ttl: 0,
+        drift: 0,
     };
-    record::append(&mut frame.bytes, &header, &[], "", &[]);
+    let epk = counted.map_or(&[][..], |(epk, _)| epk.as_bytes());
+    record::append(&mut frame.bytes, &header, epk, "", &[]);
     frame.records += 1;
 }
 

@@ -15,7 +15,7 @@ pub(crate) enum RecordKind {
     /// Deleted because its time to live was over.
     Expire,
     /// Not an item: compaction removed records of the container up to `lsn`, and all-versions history up to
-    /// `previous.lsn`.
+    /// `previous.lsn`. If `ordinal` is not 0, changes of the keys that are counted with its EPK had numbers up to it.
     Floor,
 }
 
@@ -50,6 +50,8 @@ pub(crate) struct RecordHeader {
     pub(crate) timestamp: u64,
     /// Time to live of the item in seconds: 0 not set, -1 for ever.
     pub(crate) ttl: i32,
+    /// By how much the number of the change among those of its range is above its LSN.
+    pub(crate) drift: i32,
 }
 
 /// A record as it lies in a buffer.
@@ -85,7 +87,7 @@ pub(crate) fn append(out: &mut Vec<u8>, header: &RecordHeader, epk: &[u8], id: &
     out.extend_from_slice(&header.ordinal.to_le_bytes());
     out.extend_from_slice(&header.timestamp.to_le_bytes());
     out.extend_from_slice(&header.ttl.to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&header.drift.to_le_bytes());
     out.extend_from_slice(epk);
     out.extend_from_slice(id.as_bytes());
     for piece in body {
@@ -121,8 +123,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
     let previous_op = fields.u16()?;
     let id_bytes = fields.u16()?;
     let body_bytes = fields.u32()?;
-    let (ordinal, timestamp, ttl) = (fields.u64()?, fields.u64()?, fields.i32()?);
-    fields.u32()?;
+    let (ordinal, timestamp, ttl, drift) = (fields.u64()?, fields.u64()?, fields.i32()?, fields.i32()?);
     let epk = fields.take(epk_bytes.into())?;
     let id = std::str::from_utf8(fields.take(id_bytes.into())?).ok()?;
     let body = fields.take(usize::try_from(body_bytes).ok()?)?;
@@ -134,6 +135,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
         ordinal,
         timestamp,
         ttl,
+        drift,
     };
     fields.0.is_empty().then_some(Record { header, epk, id, body, total })
 }
@@ -170,6 +172,7 @@ mod tests {
             ordinal: 1 << 50,
             timestamp: 1_794_774_980_123,
             ttl: -1,
+            drift: -70_000,
         };
         let mut bytes = Vec::new();
         append(&mut bytes, &header, &[1, 2, 3], "é-id", &[b"{\"a\":", b"1}"]);

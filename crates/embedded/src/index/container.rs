@@ -12,6 +12,7 @@ use super::{
     Entry, Fate, Key, Location,
     feed::FeedLog,
     items::{ItemState, Items},
+    tally::Tally,
 };
 use crate::format::record::{Place, RecordKind};
 
@@ -26,19 +27,29 @@ pub(crate) enum History {
     Everything,
 }
 
+/// Where in a container changes are counted: a part of a range. Good as long as the ranges stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Counter {
+    range: usize,
+    part: usize,
+}
+
 /// One physical range: its name, its feed and who waits for it.
 #[derive(Debug)]
 pub(crate) struct RangeIndex {
     pub(crate) physical: PhysicalRange,
     pub(crate) feed: FeedLog,
+    pub(crate) tally: Tally,
     /// The newest LSN in this range. Dropped with the range, which wakes everybody who waits.
     pub(crate) newest: watch::Sender<u64>,
 }
 
 impl RangeIndex {
-    fn new(physical: PhysicalRange, feed: FeedLog) -> Self {
+    /// The tally may not know the newest entries of the feed yet.
+    fn new(physical: PhysicalRange, mut tally: Tally, feed: FeedLog) -> Self {
         let newest = feed.all().last().map_or(0, |entry| entry.place.lsn);
-        Self { physical, feed, newest: watch::Sender::new(newest) }
+        feed.all().iter().for_each(|entry| tally.note(&entry.key.epk, entry.number()));
+        Self { physical, feed, tally, newest: watch::Sender::new(newest) }
     }
 }
 
@@ -60,8 +71,9 @@ pub(crate) struct ContainerIndex {
 
 impl ContainerIndex {
     /// An empty index. `ranges` tile the key space.
-    pub(crate) fn new(ranges: Vec<PhysicalRange>, history: History, time_to_live: TimeToLive) -> Self {
-        let ranges = ranges.into_iter().map(|range| RangeIndex::new(range, FeedLog::default())).collect();
+    pub(crate) fn new(ranges: Vec<(PhysicalRange, Tally)>, history: History, time_to_live: TimeToLive) -> Self {
+        let empty = |(range, tally)| RangeIndex::new(range, tally, FeedLog::default());
+        let ranges = ranges.into_iter().map(empty).collect();
         Self {
             items: Items::default(),
             ranges,
@@ -77,7 +89,8 @@ impl ContainerIndex {
     /// An index for a container whose settings are still to be read.
     pub(crate) fn unsettled() -> Self {
         let whole = PhysicalRange { id: RangeId::from(0), range: FeedRange::full(), parents: Vec::new() };
-        Self::new(vec![whole], History::Everything, TimeToLive::Off)
+        let tally = Tally::new(FeedRange::full(), 0);
+        Self::new(vec![(whole, tally)], History::Everything, TimeToLive::Off)
     }
 
     pub(crate) fn ranges(&self) -> &[RangeIndex] {
@@ -90,6 +103,28 @@ impl ContainerIndex {
 
     fn range_position(&self, epk: &Epk) -> usize {
         self.ranges.partition_point(|range| range.physical.range.max_exclusive() <= epk)
+    }
+
+    /// Where the changes of a key are counted, and the number of the newest of them.
+    pub(crate) fn counter(&self, epk: &Epk) -> (Counter, u64) {
+        let range = self.range_position(epk);
+        let tally = self.ranges.get(range).map(|range| &range.tally);
+        let (part, newest) = tally.map_or((0, 0), |tally| (tally.position(epk), tally.newest(epk)));
+        (Counter { range, part }, newest)
+    }
+
+    /// Takes note that the changes of a key had numbers up to this one.
+    pub(crate) fn note(&mut self, epk: &Epk, number: u64) {
+        let position = self.range_position(epk);
+        if let Some(range) = self.ranges.get_mut(position) {
+            range.tally.note(epk, number);
+        }
+    }
+
+    /// Leaves out LSNs and numbers that may have been given to changes that were lost.
+    pub(crate) fn skip(&mut self, lsns: u64) {
+        self.newest += lsns;
+        self.ranges.iter_mut().for_each(|range| range.tally.skip(lsns));
     }
 
     /// The live item with this key, expired or not.
@@ -139,6 +174,7 @@ impl ContainerIndex {
         }
         let position = self.range_position(&key.epk);
         if let Some(range) = self.ranges.get_mut(position) {
+            range.tally.note(&key.epk, entry.number());
             range.feed.push(entry);
         }
         if kind != RecordKind::Put {
@@ -253,19 +289,19 @@ impl ContainerIndex {
     }
 
     /// Cuts the key space anew. Ranges that keep their id keep their feed and those who wait for it.
-    pub(crate) fn relayout(&mut self, wanted: Vec<PhysicalRange>) {
+    pub(crate) fn relayout(&mut self, wanted: Vec<(PhysicalRange, Tally)>) {
         let mut old: BTreeMap<RangeId, RangeIndex> =
             std::mem::take(&mut self.ranges).into_iter().map(|range| (range.physical.id.clone(), range)).collect();
         let mut ranges: Vec<_> = Vec::with_capacity(wanted.len());
         let mut fresh = Vec::new();
-        for physical in wanted {
+        for (physical, tally) in wanted {
             match old.remove(&physical.id) {
                 Some(kept) if kept.physical.range == physical.range => ranges.push(kept),
                 other => {
                     if let Some(changed) = other {
                         old.insert(changed.physical.id.clone(), changed);
                     }
-                    fresh.push(physical);
+                    fresh.push((physical, tally));
                 }
             }
         }
@@ -273,13 +309,13 @@ impl ContainerIndex {
         orphans.sort_by_key(|entry| entry.place);
         let mut feeds: Vec<Vec<Entry>> = fresh.iter().map(|_| Vec::new()).collect();
         for entry in orphans {
-            if let Some(index) = fresh.iter().position(|physical| physical.range.contains(&entry.key.epk)) {
+            if let Some(index) = fresh.iter().position(|(physical, _)| physical.range.contains(&entry.key.epk)) {
                 feeds[index].push(entry);
             }
         }
-        let made =
-            fresh.into_iter().zip(feeds).map(|(physical, feed)| RangeIndex::new(physical, FeedLog::from_sorted(feed)));
-        ranges.extend(made);
+        let made = fresh.into_iter().zip(feeds);
+        ranges
+            .extend(made.map(|((physical, tally), feed)| RangeIndex::new(physical, tally, FeedLog::from_sorted(feed))));
         ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
         self.ranges = ranges;
     }

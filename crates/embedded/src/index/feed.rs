@@ -6,6 +6,9 @@ use crate::format::record::Place;
 /// Dead entries are swept out when they outnumber the others, but not before there are this many.
 const SWEEP_MINIMUM: usize = 64;
 
+/// Entries are counted in blocks of so many.
+const BLOCK: usize = 1024;
+
 /// Entries in the order of their places. New ones come at the end; dead ones are skipped and swept out in bulk, so
 /// that adding and killing cost little and reading is a walk through an array.
 #[derive(Debug, Default)]
@@ -14,6 +17,8 @@ pub(crate) struct FeedLog {
     /// The places of the entries, apart: a search goes through these alone.
     places: Vec<u64>,
     dead: usize,
+    /// How many entries of each block no reader sees.
+    hidden: Vec<usize>,
 }
 
 impl FeedLog {
@@ -21,8 +26,8 @@ impl FeedLog {
     pub(crate) fn from_sorted(entries: Vec<Entry>) -> Self {
         debug_assert!(entries.is_sorted_by_key(|entry| entry.place));
         let dead = entries.iter().filter(|entry| entry.fate == Fate::Dead).count();
-        let places = entries.iter().map(|entry| entry.place.packed()).collect();
-        let mut log = Self { entries, places, dead };
+        let mut log = Self { entries, dead, ..Self::default() };
+        log.survey();
         log.sweep();
         log
     }
@@ -33,15 +38,34 @@ impl FeedLog {
 
     pub(crate) fn push(&mut self, entry: Entry) {
         debug_assert!(self.entries.last().is_none_or(|last| last.place < entry.place));
+        if self.entries.len().is_multiple_of(BLOCK) {
+            self.hidden.push(0);
+        }
+        if let Some(hidden) = self.hidden.last_mut() {
+            *hidden += usize::from(entry.fate.is_hidden());
+        }
         self.places.push(entry.place.packed());
         self.entries.push(entry);
     }
 
     /// All entries after `lsn`, dead ones included.
     pub(crate) fn after(&self, lsn: u64) -> &[Entry] {
+        &self.entries[self.first_after(lsn)..]
+    }
+
+    /// How many entries after `lsn` some reader may see.
+    pub(crate) fn shown_after(&self, lsn: u64) -> usize {
+        let from = self.first_after(lsn);
+        let (block, next) = (from / BLOCK, (from / BLOCK + 1) * BLOCK);
+        let near = self.entries[from..next.min(self.entries.len())].iter();
+        let near = near.filter(|entry| !entry.fate.is_hidden()).count();
+        let far: usize = self.hidden.iter().skip(block + 1).sum();
+        near + self.entries.len().saturating_sub(next).saturating_sub(far)
+    }
+
+    fn first_after(&self, lsn: u64) -> usize {
         let next = Place { lsn: lsn.saturating_add(1), op: 0 }.packed();
-        let from = self.places.partition_point(|place| *place < next);
-        &self.entries[from..]
+        self.places.partition_point(|place| *place < next)
     }
 
     pub(crate) fn all(&self) -> &[Entry] {
@@ -56,12 +80,11 @@ impl FeedLog {
         let index = self.position(place)?;
         let entry = &mut self.entries[index];
         debug_assert!(entry.fate != Fate::Dead);
+        self.hidden[index / BLOCK] += usize::from(fate.is_hidden());
+        self.hidden[index / BLOCK] -= usize::from(entry.fate.is_hidden());
+        self.dead += usize::from(fate == Fate::Dead);
         entry.fate = fate;
-        if fate != Fate::Dead {
-            return Some(&self.entries[index]);
-        }
-        self.dead += 1;
-        Some(&self.entries[index])
+        Some(entry)
     }
 
     pub(crate) fn relocate(&mut self, place: Place, from: Location, to: Location) -> bool {
@@ -82,12 +105,75 @@ impl FeedLog {
             if self.entries.capacity() > 4 * self.entries.len().max(SWEEP_MINIMUM) {
                 self.entries.shrink_to(2 * self.entries.len());
             }
-            self.places.clear();
-            self.places.extend(self.entries.iter().map(|entry| entry.place.packed()));
+            self.survey();
         }
+    }
+
+    /// Notes anew where the entries are and how many of them are hidden.
+    fn survey(&mut self) {
+        self.places.clear();
+        self.places.extend(self.entries.iter().map(|entry| entry.place.packed()));
+        self.hidden.clear();
+        let hidden = |block: &[Entry]| block.iter().filter(|entry| entry.fate.is_hidden()).count();
+        self.hidden.extend(self.entries.chunks(BLOCK).map(hidden));
     }
 
     fn position(&self, place: Place) -> Option<usize> {
         self.places.binary_search(&place.packed()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use changefeed_core::{Epk, ItemId};
+
+    use super::*;
+    use crate::{
+        format::record::{RecordHeader, RecordKind},
+        index::Key,
+    };
+
+    fn entry(lsn: u64) -> Entry {
+        let place = Place { lsn, op: 0 };
+        let (kind, previous) = (RecordKind::Put, Place::default());
+        let header = RecordHeader { kind, container: 1, place, previous, ordinal: 0, timestamp: 0, ttl: 0, drift: 0 };
+        let key = Arc::new(Key::new(Epk::MIN, ItemId::new("x").unwrap()));
+        Entry::new(&header, key, Location { segment: 1, offset: 0, bytes: 0 })
+    }
+
+    fn check(log: &FeedLog, newest: u64) {
+        for lsn in [0, 1, 7, 1022, 1023, 1024, 1025, 2048, 2900, newest - 1, newest, newest + 1] {
+            let shown = log.after(lsn).iter().filter(|entry| !entry.fate.is_hidden()).count();
+            assert_eq!(log.shown_after(lsn), shown, "after {lsn}");
+        }
+    }
+
+    #[test]
+    fn shown_entries_are_counted_in_blocks() {
+        let mut log = FeedLog::default();
+        check(&log, 1);
+        for newest in 1..=3000 {
+            log.push(entry(newest));
+            let fate = match newest % 7 {
+                0 => Fate::Dead,
+                1 => Fate::Tombstone,
+                2 => Fate::Superseded { at: 5 },
+                _ => Fate::Newest,
+            };
+            log.set_fate(Place { lsn: newest, op: 0 }, fate).unwrap();
+        }
+        check(&log, 3000);
+        for lsn in (1..=3000).filter(|lsn| lsn % 7 > 0 && lsn % 5 > 0) {
+            log.set_fate(Place { lsn, op: 0 }, Fate::Dead).unwrap();
+            if lsn % 500 == 1 {
+                check(&log, 3000);
+            }
+        }
+        log.sweep();
+        assert!(log.all().len() < 1000);
+        check(&log, 3000);
+        check(&FeedLog::from_sorted(log.into_entries()), 3000);
     }
 }

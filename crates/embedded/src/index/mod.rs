@@ -4,6 +4,7 @@ pub(crate) mod container;
 pub(crate) mod feed;
 pub(crate) mod items;
 pub(crate) mod select;
+pub(crate) mod tally;
 
 use changefeed_core::{Epk, ItemId};
 
@@ -64,6 +65,13 @@ pub(crate) enum Fate {
     Dead,
 }
 
+impl Fate {
+    /// Whether no reader of either mode sees it.
+    pub(crate) fn is_hidden(self) -> bool {
+        matches!(self, Self::Tombstone | Self::Dead)
+    }
+}
+
 /// One record, as the index knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -75,6 +83,7 @@ pub(crate) struct Entry {
     pub(crate) ordinal: u64,
     pub(crate) timestamp: u64,
     pub(crate) ttl: i32,
+    drift: i32,
     pub(crate) location: Location,
 }
 
@@ -89,8 +98,14 @@ impl Entry {
             ordinal: header.ordinal,
             timestamp: header.timestamp,
             ttl: header.ttl,
+            drift: header.drift,
             location,
         }
+    }
+
+    /// Its number among the changes that are counted with it.
+    pub(crate) fn number(&self) -> u64 {
+        tally::number(self.drift, self.place.lsn)
     }
 
     /// Whether it is a live item's newest version.

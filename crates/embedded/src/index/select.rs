@@ -116,6 +116,23 @@ pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wan
     shown.count() as u64
 }
 
+/// The tally of the position after `lsn` for readers of the keys `wanted`, a part of `range` or all of it.
+pub(crate) fn tally(range: &RangeIndex, wanted: &FeedRange, lsn: u64) -> u64 {
+    let total = range.tally.total(wanted);
+    let waiting = if wanted.contains_range(&range.physical.range) {
+        range.feed.shown_after(lsn)
+    } else {
+        let (near, far) = {
+            let entries = range.feed.after(lsn);
+            entries.split_at(entries.len().min(SCAN_LIMIT))
+        };
+        let waits = |entry: &&Entry| !entry.fate.is_hidden() && wanted.contains(&entry.key.epk);
+        // Of what lies too far ahead, everything counts.
+        near.iter().filter(waits).count() + far.len()
+    };
+    total.saturating_sub(waiting as u64)
+}
+
 /// Whether a change after the wanted position has left retention. What the clock says counts, not what was purged:
 /// otherwise the answer would depend on when the store last tidied up.
 fn history_is_cut(container: &ContainerIndex, wanted: &Wanted<'_>, oldest: Option<u64>) -> bool {

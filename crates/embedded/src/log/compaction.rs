@@ -13,7 +13,7 @@ use crate::{
         record::{Place, RecordKind},
         segment::{self, Span},
     },
-    index::{Key, Location},
+    index::{Key, Location, tally},
     log::writer::FrameBuffer,
     service::Shared,
     state::State,
@@ -121,6 +121,8 @@ struct Found {
     container: u32,
     key: Arc<Key>,
     place: Place,
+    /// Its number among the changes that are counted with it.
+    number: u64,
     location: Location,
 }
 
@@ -136,6 +138,8 @@ struct Rewrite<'a> {
     dropped: Vec<Found>,
     /// Highest LSN that no record shows any more, and history that is gone, by container.
     floors: BTreeMap<u32, (u64, u64)>,
+    /// Numbers of changes that no record shows any more, by container, with a key that is counted with them.
+    numbers: BTreeMap<(u32, Epk), u64>,
 }
 
 impl<'a> Rewrite<'a> {
@@ -160,6 +164,7 @@ impl<'a> Rewrite<'a> {
             moved: Vec::new(),
             dropped: Vec::new(),
             floors: BTreeMap::new(),
+            numbers: BTreeMap::new(),
         })
     }
 
@@ -167,15 +172,19 @@ impl<'a> Rewrite<'a> {
         let bytes = recovery::read_file(input)?;
         let mut found = Vec::new();
         let mut scratch = Segment::new(input.span, Arc::clone(&input.file));
-        let floors = &mut self.floors;
+        let Self { floors, numbers, .. } = self;
         recovery::read_segment(&mut scratch, &bytes, false, &mut |location, record| {
             let header = &record.header;
             if header.kind == RecordKind::Floor {
                 raise(floors, header.container, header.place.lsn, header.previous.lsn);
+                if header.ordinal > 0 {
+                    numbers.insert((header.container, Epk::from_bytes(record.epk)), header.ordinal);
+                }
             } else if let Ok(id) = ItemId::new(record.id) {
                 let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
                 let (kind, container, place) = (header.kind, header.container, header.place);
-                found.push(Found { kind, container, key, place, location });
+                let number = tally::number(header.drift, place.lsn);
+                found.push(Found { kind, container, key, place, number, location });
             }
         })?;
         while !found.is_empty() {
@@ -183,7 +192,13 @@ impl<'a> Rewrite<'a> {
             let chunk = std::mem::replace(&mut found, rest);
             let needed: Vec<bool> = {
                 let state = self.shared.state.read();
-                chunk.iter().map(|found| is_needed(&state, found)).collect()
+                let needed: Vec<bool> = chunk.iter().map(|found| is_needed(&state, found)).collect();
+                for (found, _) in chunk.iter().zip(&needed).filter(|(_, needed)| !**needed) {
+                    if is_last(&state, found.container, &found.key.epk, found.number) {
+                        self.numbers.insert((found.container, found.key.epk.clone()), found.number);
+                    }
+                }
+                needed
             };
             for (found, needed) in chunk.into_iter().zip(needed) {
                 let at = found.location.offset as usize;
@@ -226,8 +241,12 @@ impl<'a> Rewrite<'a> {
     fn finish(mut self, inputs: &[Segment]) -> Result<()> {
         for (container, (lsn, purged)) in std::mem::take(&mut self.floors) {
             let state = self.shared.state.read();
-            if let Some(index) = state.indexes.get(&container) {
-                append_floor(&mut self.frame, container, lsn, purged.max(index.purged));
+            let Some(index) = state.indexes.get(&container) else { continue };
+            let purged = purged.max(index.purged);
+            append_floor(&mut self.frame, container, lsn, purged, None);
+            let numbers = self.numbers.range((container, Epk::MIN)..).take_while(|((of, _), _)| *of == container);
+            for ((_, epk), number) in numbers.filter(|((_, epk), number)| is_last(&state, container, epk, **number)) {
+                append_floor(&mut self.frame, container, lsn, purged, Some((epk, *number)));
             }
         }
         if !self.frame.is_empty() {
@@ -282,6 +301,11 @@ impl<'a> Rewrite<'a> {
 
 fn is_needed(state: &State, found: &Found) -> bool {
     state.indexes.get(&found.container).is_some_and(|index| index.needs(&found.key.epk, found.place))
+}
+
+/// Whether a number is the newest of those that are counted with it, so that it must not be forgotten.
+fn is_last(state: &State, container: u32, epk: &Epk, number: u64) -> bool {
+    state.indexes.get(&container).is_some_and(|index| index.counter(epk).1 == number)
 }
 
 fn raise(floors: &mut BTreeMap<u32, (u64, u64)>, container: u32, lsn: u64, purged: u64) {

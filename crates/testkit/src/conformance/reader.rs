@@ -129,6 +129,7 @@ impl Reader {
             assert!(before < max, "only a transaction makes a page longer than {max}: {changes:?}");
         }
         assert!(self.request.count_remaining || page.remaining.is_none(), "nobody asked for the number of changes");
+        assert!(page.tally.is_none(), "nobody asked for the tally");
         let own = self.container.identity().container;
         assert_eq!(page.continuation.container(), Some(&own), "a continuation knows its container");
         changes.iter().for_each(|change| self.check_change(change));

@@ -45,6 +45,7 @@ impl State {
             continuation: Continuation::after(continuation, self.rid),
             newest_lsn: self.lsn,
             remaining: request.count_remaining.then_some(remaining + miscounted),
+            tally: None,
             physical,
             request_charge: 0.0,
         })
