@@ -233,3 +233,37 @@ async fn the_words_for_the_feed_are_read_in_any_case() {
         client.send(Ask::get(DOCS).with("a-im", words).with("if-none-match", "*")).await.expect(304);
     }
 }
+
+/// What the processor for Java makes of a continuation: it removes all quotes and reads a number.
+fn as_number(etag: &str) -> u64 {
+    etag.replace('"', "").parse().unwrap()
+}
+
+#[tokio::test]
+async fn java_can_subtract_the_continuations_of_a_range_and_everybody_can_use_them() {
+    let world = World::new().await;
+    let [low, high] = world.split("0").await.try_into().unwrap();
+    let mut client = world.client().await;
+    let java = |range: &str, etag: &str| {
+        let agent = "azsdk-java-cosmos/4.81.0 Linux/6.1 JRE/21";
+        Ask::get(DOCS).feed().range(range).with("if-none-match", etag).with("user-agent", agent)
+    };
+    let before = client.send(java(&low, "*")).await.expect(304).etag();
+    assert_eq!(as_number(&before), 1, "as for a lease that has no continuation yet");
+    for n in 0..6 {
+        write(&mut client, &format!("h{n}"), HIGH).await;
+        write(&mut client, &format!("l{}", n / 2), LOW).await;
+    }
+    let now = client.send(java(&low, "*")).await.expect(304).etag();
+    assert_eq!(as_number(&now) - as_number(&before), 6, "not the twelve of both ranges");
+    let page = client.send(java(&low, &before).with("x-ms-max-item-count", "1")).await.expect(200);
+    assert_eq!(page.ids(), ["l0"]);
+    assert_eq!(as_number(&now) - as_number(&page.etag()), 4, "two versions of two items wait");
+    for etag in [before, page.etag()] {
+        let others = client.send(Ask::get(DOCS).feed().range(&low).with("if-none-match", &etag)).await.expect(200);
+        assert_eq!(others.ids().last().unwrap(), "l2");
+        assert_eq!(others.etag(), "\"12\"", "others get what an entity tag should be");
+    }
+    assert_eq!(client.send(java(&low, "\"12\"")).await.expect(304).etag(), now, "both forms are one position");
+    assert_eq!(as_number(&client.send(java(&high, "*")).await.expect(304).etag()), 7);
+}

@@ -81,35 +81,110 @@ class EstimatorTest extends Suite {
         }
     }
 
-    /**
-     * The server numbers the changes of a container, not of a range, and processors with leases by hashes subtract two
-     * such numbers: theirs counts what was written to other ranges too. It is never less than what waits.
-     */
     @ParameterizedTest
     @EnumSource
     void the_lag_of_two_ranges_is_told_apart(Dialect dialect) {
         Stage stage = stage("two", dialect);
-        List<String> tokens =
-            Server.SHARED.ranges(path(stage.feed())).stream().map(range -> token(dialect, range)).toList();
+        List<Server.Range> two = Server.SHARED.ranges(path(stage.feed()));
         List<List<String>> keys = keysOfRanges(stage.feed());
         ChangeFeedProcessor observer = observer(dialect, stage);
         try (Running running = start(dialect, stage, 2)) {
             running.assertHandled(write(stage.feed(), "a", 0, 20));
-            // Idle ranges follow what happens in the others.
-            Leases.until(() -> lag(observer), Map.of(tokens.get(0), 0, tokens.get(1), 0)::equals);
+            Leases.until(() -> lag(observer), lags(dialect, two, 0, 0)::equals);
         }
-        // Five changes in the first range, then three in the second.
-        for (int n = 0; n < 8; n++) {
-            String key = keys.get(n < 5 ? 0 : 1).get(0);
-            stage.feed().upsertItem(item("b-" + n, key, n), new PartitionKey(key), null);
+        write(stage, keys, 5, 3);
+        assertEquals(lags(dialect, two, 5, 3), lag(observer));
+        write(stage, keys, 0, 2);
+        if (dialect != Dialect.CHANGES) {
+            // All versions since the checkpoint; the other processor counts what it would be given, each item once.
+            assertEquals(lags(dialect, two, 5, 5), lag(observer));
         }
-        boolean exact = dialect == Dialect.CHANGES;
-        Map<String, Integer> expected = Map.of(tokens.get(0), exact ? 5 : 8, tokens.get(1), exact ? 3 : 8);
-        assertEquals(expected, lag(observer));
         try (Running running = start(dialect, stage, 2)) {
-            Leases.until(running::seen, seen -> seen.size() >= 8);
-            assertEquals(8, running.seen().size());
-            Leases.until(() -> lag(observer), Map.of(tokens.get(0), 0, tokens.get(1), 0)::equals);
+            Leases.until(running::seen, seen -> seen.size() >= (dialect == Dialect.ALL_VERSIONS ? 10 : 8));
+            Leases.until(() -> lag(observer), lags(dialect, two, 0, 0)::equals);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void the_lag_goes_on_through_a_split(Dialect dialect) {
+        Stage stage = stage("split", dialect);
+        Server.Range left = Server.SHARED.ranges(path(stage.feed())).get(0);
+        ChangeFeedProcessor observer = observer(dialect, stage);
+        List<List<String>> keys;
+        List<Server.Range> three;
+        try (Running running = start(dialect, stage, 2)) {
+            running.assertHandled(write(stage.feed(), "a", 0, 20));
+            Server.SHARED.split(path(stage.feed()), left.id());
+            three = Server.SHARED.ranges(path(stage.feed()));
+            stage.leases().untilOwned(3, Running.HOST);
+            keys = keysOfRanges(stage.feed());
+            Leases.until(() -> lag(observer), lags(dialect, three, 0, 0, 0)::equals);
+        }
+        write(stage, keys, 4, 2, 6);
+        assertEquals(lags(dialect, three, 4, 2, 6), lag(observer));
+    }
+
+    /** Leases by range id are not made for merges: the SDK's documentation says so. */
+    @ParameterizedTest
+    @EnumSource(names = "CHANGES", mode = EnumSource.Mode.EXCLUDE)
+    void the_lag_goes_on_through_a_merge(Dialect dialect) {
+        Stage stage = stage("merge", dialect);
+        List<Server.Range> two = Server.SHARED.ranges(path(stage.feed()));
+        List<List<String>> keys = keysOfRanges(stage.feed());
+        ChangeFeedProcessor observer = observer(dialect, stage);
+        try (Running running = start(dialect, stage, 2)) {
+            running.assertHandled(write(stage.feed(), "a", 0, 20));
+            Leases.until(() -> lag(observer), lags(dialect, two, 0, 0)::equals);
+        }
+        write(stage, keys, 1, 2);
+        Server.SHARED.merge(path(stage.feed()), two.get(0), two.get(1));
+        assertEquals(lags(dialect, two, 1, 2), lag(observer));
+        write(stage, keys, 5, 3);
+        assertEquals(lags(dialect, two, 6, 5), lag(observer));
+        try (Running running = start(dialect, stage, 2)) {
+            Leases.until(() -> lag(observer), lags(dialect, two, 0, 0)::equals);
+        }
+    }
+
+    /** A lease that has no continuation yet is behind by everything. */
+    @ParameterizedTest
+    @EnumSource(names = "ALL_VERSIONS", mode = EnumSource.Mode.EXCLUDE)
+    void a_processor_that_handled_nothing_is_behind_by_all_changes(Dialect dialect) {
+        Stage stage = stage("none", dialect);
+        List<Server.Range> two = Server.SHARED.ranges(path(stage.feed()));
+        KEYS.forEach(key -> stage.feed().createItem(item("x", key, 0), new PartitionKey(key), null));
+        List<Integer> counts = stage.feed().getFeedRanges().stream().map(range -> stage.feed()
+            .queryItems("SELECT VALUE c.id FROM c", new CosmosQueryRequestOptions().setFeedRange(range), String.class)
+            .stream().toList().size()).toList();
+        ChangeFeedProcessor refusing = dialect.processor(
+            Running.HOST, async(stage.feed()), async(stage.leases().container()), dialect.options(""), changes -> {
+                throw new IllegalStateException("not now");
+            });
+        refusing.start().block();
+        try {
+            Leases.until(() -> stage.leases().all().size(), count -> count == 2);
+            assertEquals(lags(dialect, two, counts.get(0), counts.get(1)), lag(observer(dialect, stage)));
+        } finally {
+            refusing.stop().block();
+        }
+    }
+
+    private static Map<String, Integer> lags(Dialect dialect, List<Server.Range> ranges, int... counts) {
+        Map<String, Integer> lags = new TreeMap<>();
+        for (int n = 0; n < counts.length; n++) {
+            lags.put(token(dialect, ranges.get(n)), counts[n]);
+        }
+        return lags;
+    }
+
+    /** Writes this many items to each range. */
+    private static void write(Stage stage, List<List<String>> keys, int... counts) {
+        for (int range = 0; range < counts.length; range++) {
+            String key = keys.get(range).get(0);
+            for (int n = 0; n < counts[range]; n++) {
+                stage.feed().upsertItem(item("b-" + n, key, n), new PartitionKey(key), null);
+            }
         }
     }
 
