@@ -70,6 +70,8 @@ pub(crate) struct RangeDescriptor {
 pub(crate) struct PartDescriptor {
     pub(crate) min: String,
     pub(crate) max: String,
+    /// What was counted before a split made it.
+    pub(crate) base: u64,
     pub(crate) count: u64,
 }
 
@@ -265,6 +267,7 @@ impl RangeDescriptor {
         let counted = tally.iter().flat_map(Tally::parts).map(|part| PartDescriptor {
             min: part.range.min_inclusive().to_string(),
             max: part.range.max_exclusive().to_string(),
+            base: part.base,
             count: part.count,
         });
         let (min, max) = (range.min_inclusive().to_string(), range.max_exclusive().to_string());
@@ -276,7 +279,8 @@ impl RangeDescriptor {
             return Ok(Tally::new(self.physical()?.range, 0));
         }
         let part = |part: &PartDescriptor| {
-            Ok(Part { range: FeedRange::new(part.min.parse()?, part.max.parse()?)?, count: part.count })
+            let range = FeedRange::new(part.min.parse()?, part.max.parse()?)?;
+            Ok(Part { range, base: part.base, count: part.count.max(part.base) })
         };
         Ok(Tally::of_parts(self.counted.iter().map(part).collect::<Result<_>>()?))
     }
