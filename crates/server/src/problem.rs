@@ -120,6 +120,7 @@ impl Problem {
             412 => "PreconditionFailed",
             413 => "RequestEntityTooLarge",
             429 => "TooManyRequests",
+            431 => "RequestHeaderFieldsTooLarge",
             503 => "ServiceUnavailable",
             _ => "InternalServerError",
         }

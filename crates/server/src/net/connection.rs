@@ -244,6 +244,13 @@ async fn answer(
     body_is_read: &mut bool,
 ) -> Answer<Reply> {
     let (parts, body) = request.into_parts();
+    let limits = &serving.limits;
+    // On HTTP/1.1 hyper has looked at that; on HTTP/2 it counts bytes only.
+    if parts.headers.len() > limits.max_headers {
+        let most = limits.max_headers;
+        let message = format!("the request has more than {most} headers, which is the most");
+        return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+    }
     let raw_path = uri.path();
     let path = Path::parse(raw_path).map_err(|bad| match bad {
         crate::path::BadPath::Unknown => Problem::not_found(bad.message()),
@@ -252,7 +259,6 @@ async fn answer(
     let authority = uri.authority().map(hyper::http::uri::Authority::as_str);
     let mut request =
         Request { method: parts.method, path, headers: parts.headers, body: Bytes::new(), authority, secure };
-    let limits = &serving.limits;
     // Nobody makes us hold a body without a key. What is small is read away, so that the connection can stay.
     let access = match serving.service.authorize(&request) {
         Ok(access) => access,

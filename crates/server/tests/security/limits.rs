@@ -39,6 +39,18 @@ async fn as_many_headers_as_allowed_are_taken_and_one_more_is_not() {
 }
 
 #[tokio::test]
+async fn as_many_headers_as_allowed_are_taken_on_http2_and_one_more_is_not() {
+    let world = World::with(small).await;
+    let mut client = world.client_by(&Wire::Two).await;
+    let ask = |count: usize| (0..count).fold(Ask::get("/"), |ask, index| ask.with(&format!("x-{index}"), index));
+    // Date and authorization are headers, too; what HTTP/1.1 calls host is none.
+    client.send(ask(18)).await.expect(200);
+    let refused = client.send(ask(19)).await.expect(431);
+    assert_eq!(refused.json()["message"].as_str().map(|text| text.contains("more than 20 headers")), Some(true));
+    client.send(Ask::get("/")).await.expect(200);
+}
+
+#[tokio::test]
 async fn headers_longer_than_allowed_are_refused_before_they_are_complete() {
     let world = World::with(small).await;
     let mut client = world.client().await;
