@@ -1,6 +1,6 @@
 //! Feed ranges (half-open intervals of effective partition keys) and the physical ranges that tile a container.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -161,9 +161,8 @@ impl<'de> Deserialize<'de> for FeedRange {
 }
 
 /// The id of a physical range: decimal text such as `0` or `12`; taken as it is, at most 64 characters.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
-pub struct RangeId(String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RangeId(Arc<str>);
 
 impl RangeId {
     /// The most characters an id may have.
@@ -177,7 +176,7 @@ impl RangeId {
 
 impl From<u64> for RangeId {
     fn from(number: u64) -> Self {
-        Self(number.to_string())
+        Self(number.to_string().into())
     }
 }
 
@@ -192,7 +191,7 @@ impl FromStr for RangeId {
         } else if text.chars().any(char::is_control) {
             "contains a control character"
         } else {
-            return Ok(Self(text.to_owned()));
+            return Ok(Self(text.into()));
         };
         Err(Error::new(ErrorKind::BadRange, format!("range id {problem}")))
     }
@@ -201,6 +200,12 @@ impl FromStr for RangeId {
 impl fmt::Display for RangeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl Serialize for RangeId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

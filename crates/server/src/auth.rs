@@ -238,7 +238,10 @@ pub fn parse(header: &str) -> Result<Vec<u8>, Refusal> {
     if header.len() > MAX_HEADER_BYTES {
         return Err(Refusal::Malformed);
     }
-    let text = percent_decode_str(header).decode_utf8().map_err(|_| Refusal::Malformed)?;
+    // With room for all of it: the decoder itself would grow its text step by step.
+    let mut text = Vec::with_capacity(header.len());
+    text.extend(percent_decode_str(header));
+    let text = std::str::from_utf8(&text).map_err(|_| Refusal::Malformed)?;
     let (mut kind, mut version, mut signature) = (None, None, None);
     for part in text.splitn(3, '&') {
         match part.split_once('=') {

@@ -15,6 +15,9 @@ use crate::{
 /// The protocol version that is spoken, and the only one that SDKs send today.
 pub(crate) const PROTOCOL_VERSION: &str = "2020-07-15";
 
+/// How many headers an answer usually has, at most.
+const USUAL_HEADERS: usize = 12;
+
 /// A request with its body read.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
@@ -80,7 +83,7 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn new(status: StatusCode, body: impl Into<Bytes>) -> Self {
-        Self { status, headers: HeaderMap::with_capacity(16), body: body.into() }
+        Self { status, headers: HeaderMap::with_capacity(USUAL_HEADERS), body: body.into() }
     }
 
     pub(crate) fn ok(body: impl Into<Bytes>) -> Self {

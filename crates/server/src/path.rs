@@ -8,8 +8,8 @@ use percent_encoding::percent_decode_str;
 /// The longest path that is looked at.
 const MAX_PATH_BYTES: usize = 8 * 1024;
 
-/// How many segments a path to an item has.
-const USUAL_SEGMENTS: usize = 6;
+/// The most segments that a path has: one to an item.
+const MAX_SEGMENTS: usize = 6;
 
 /// The first segment of our own calls.
 pub(crate) const ADMIN: &str = "_changefeed";
@@ -97,7 +97,7 @@ impl<'a> Path<'a> {
         if inner.is_empty() {
             return Ok(Self { target: Target::Account, kind: "", links: vec![Cow::Borrowed("")] });
         }
-        let mut segments = Vec::with_capacity(USUAL_SEGMENTS);
+        let mut segments = Vec::with_capacity(MAX_SEGMENTS);
         for segment in inner.split('/') {
             segments.push(decode(segment)?);
         }
@@ -114,10 +114,11 @@ fn decode(segment: &str) -> Result<Cow<'_, str>, BadPath> {
 }
 
 fn target<'a>(segments: &[Cow<'a, str>]) -> Option<(Target<'a>, &'static str)> {
-    let mut words = Vec::with_capacity(USUAL_SEGMENTS);
-    words.extend(segments.iter().map(|segment| &**segment));
+    let mut words = [""; MAX_SEGMENTS];
+    let words = words.get_mut(..segments.len())?;
+    words.iter_mut().zip(segments).for_each(|(word, segment)| *word = segment);
     let at = |index: usize| segments.get(index).cloned().unwrap_or_default();
-    Some(match words.as_slice() {
+    Some(match &*words {
         ["dbs"] => (Target::Databases, "dbs"),
         ["dbs", _] => (Target::Database(at(1)), "dbs"),
         ["dbs", _, "colls"] => (Target::Containers(at(1)), "colls"),

@@ -4,6 +4,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use changefeed_core::{Change, Item, Operation, PartitionKeyDefinition, PartitionKeyValue, ResourceId};
 use serde_json::Value;
 
+/// What [`complete`] adds, around the link of the container and the id of the document.
+const SELF: &[u8] = b",\"_self\":\"";
+const DOCS: &[u8] = b"docs/";
+const ATTACHMENTS: &[u8] = b"/\",\"_attachments\":\"attachments/\"}";
+
+/// How many letters the resource id of a document has.
+const RID_CHARS: usize = 24;
+
 /// Adds the members that only a server knows: `_self`, which is where it serves the item, and `_attachments`.
 pub(crate) fn complete(out: &mut BytesMut, stored: &[u8], container_link: &str, rid: Option<ResourceId>) {
     let (Some(open), Some(rid)) = (stored.strip_suffix(b"}"), rid) else {
@@ -11,11 +19,11 @@ pub(crate) fn complete(out: &mut BytesMut, stored: &[u8], container_link: &str, 
         return;
     };
     out.extend_from_slice(open);
-    out.extend_from_slice(b",\"_self\":\"");
+    out.extend_from_slice(SELF);
     out.extend_from_slice(container_link.as_bytes());
-    out.extend_from_slice(b"docs/");
+    out.extend_from_slice(DOCS);
     rid.put(out);
-    out.extend_from_slice(b"/\",\"_attachments\":\"attachments/\"}");
+    out.extend_from_slice(ATTACHMENTS);
 }
 
 /// Room for what [`complete`] adds.
@@ -23,8 +31,12 @@ const ADDED_BYTES: usize = 128;
 
 /// An item as a point read shows it.
 pub(crate) fn item(item: &Item, container_link: &str) -> Bytes {
-    let mut out = BytesMut::with_capacity(item.body.len() + ADDED_BYTES);
+    // The last brace of the body goes. Not a byte too much: bytes that fill their room are shared without another.
+    let added = SELF.len() + container_link.len() + DOCS.len() + RID_CHARS + ATTACHMENTS.len() - 1;
+    let mut out = BytesMut::with_capacity(item.body.len() + added);
+    let room = out.capacity();
     complete(&mut out, &item.body, container_link, Some(item.rid));
+    debug_assert_eq!(out.len(), room, "an item fills its room");
     out.freeze()
 }
 

@@ -86,12 +86,13 @@ fn copied<'a>(bodies: impl Iterator<Item = Result<&'a [u8]>>, count: usize) -> R
     Ok(ends.into_iter().map(cut).collect())
 }
 
-/// The body of one record: as it lies in memory, or read into memory of its own.
-pub(crate) fn read_body(file: &dyn VfsFile, wanted: Wanted) -> Result<Bytes> {
+/// The body of one record: as it lies in memory, or read from its file into memory of its own.
+pub(crate) fn read_body(file: Option<&dyn VfsFile>, wanted: Wanted) -> Result<Bytes> {
     if let Some(body) = wanted.body {
         return Ok(body);
     }
     let Location { segment, offset, bytes: count } = wanted.location;
+    let file = file.ok_or_else(|| not_open(segment))?;
     let mut bytes = vec![0; count as usize];
     read_exact_at(file, offset.into(), &mut bytes).map_err(|error| unread(segment, offset, bytes.len(), error))?;
     let run = Bytes::from(bytes);
@@ -120,7 +121,7 @@ fn read_run(files: &Files, segment: u32, offset: u32, count: usize, buffers: &Ar
 }
 
 /// A record is said to lie in a segment that is not there.
-pub(crate) fn not_open(segment: u32) -> Error {
+fn not_open(segment: u32) -> Error {
     Error::new(ErrorKind::Corrupt, format!("segment {segment} is not open"))
 }
 
