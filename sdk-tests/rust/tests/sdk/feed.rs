@@ -240,7 +240,7 @@ fn every_page_is_a_place_to_go_on_from_in_another_client() {
             let token: ContinuationToken = serde_json::from_str(&token).expect("a token");
             let other = client(&place.server, Bodies::Text).await;
             let container = other.database_client("rust").container_client(&place.name, None).await.expect("a client");
-            let elsewhere = Place { server: place.server.clone(), name: place.name.clone(), container };
+            let elsewhere = Place::of(place.server.clone(), place.name.clone(), container);
             let rest = elsewhere.resume(&token, latest(5)).await;
             let mut both = sorted(&seen, version);
             both.extend(sorted(&rest.changes, version));
@@ -317,7 +317,7 @@ fn a_container_made_again_refuses_old_continuations() -> azure_data_cosmos::Resu
         let make = async || -> azure_data_cosmos::Result<Place> {
             database.create_container(ContainerProperties::new("c", "/pk".into()), None).await?;
             let container = database.container_client("c", None).await?;
-            Ok(Place { server: Server::shared(), name: "c".into(), container })
+            Ok(Place::of(Server::shared(), "c".into(), container))
         };
         let old = make().await?;
         old.upsert(&item("1", "a", 1)).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use azure_data_cosmos::feed::FeedScope;
 use azure_data_cosmos::options::ChangeFeedStartFrom;
@@ -206,15 +207,25 @@ fn nothing_is_lost_while_writes_splits_merges_and_readings_go_on_at_once() {
             join_all(all.chunks(4).map(|keys| write(keys.to_vec()))).await;
             done.store(true, Ordering::Release);
         };
-        let stop = Arc::clone(&done);
+        let (stop, pages) = (Arc::clone(&done), Arc::clone(&place.pages));
+        // The SDK gives up on a page that meets more than ten changes of the ranges.
+        let after_a_page = move || {
+            let before = pages.load(Ordering::Acquire);
+            while pages.load(Ordering::Acquire) == before && !stop.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            !stop.load(Ordering::Acquire)
+        };
         let changing = tokio::task::spawn_blocking(move || {
             let mut changes = 0;
-            while !stop.load(Ordering::Acquire) {
+            while after_a_page() {
                 // The two halves on both sides of the border become one range and, cut at the border, two again.
                 let ranges: Vec<String> = server.ranges(&name).into_iter().map(|range| range.id).collect();
                 let (left, right) = (server.split(&name, &ranges[0]), server.split(&name, &ranges[1]));
+                after_a_page();
                 let middle = server.merge(&name, &left[1].id, &right[0].id);
                 let first = server.merge(&name, &left[0].id, &middle[0].id);
+                after_a_page();
                 let all = server.merge(&name, &first[0].id, &right[1].id);
                 server.split(&name, &all[0].id);
                 changes += 6;

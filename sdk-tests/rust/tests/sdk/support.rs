@@ -1,8 +1,8 @@
 //! What every test needs: clients, containers, and readers of change feeds.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use azure_core::credentials::Secret;
 use azure_data_cosmos::clients::ContainerClient;
@@ -65,6 +65,8 @@ pub struct Place {
     pub server: Server,
     pub name: String,
     pub container: ContainerClient,
+    /// How many pages of its feeds were read to their end.
+    pub pages: Arc<AtomicUsize>,
 }
 
 impl Place {
@@ -83,7 +85,12 @@ impl Place {
         let name = format!("container-{}-", NEXT.fetch_add(1, Ordering::Relaxed));
         database.create_container(properties(name.clone()), None).await.expect("a container");
         let container = database.container_client(&name, None).await.expect("a container client");
-        Self { server, name, container }
+        Self::of(server, name, container)
+    }
+
+    /// A container that is there already.
+    pub fn of(server: Server, name: String, container: ContainerClient) -> Self {
+        Self { server, name, container, pages: Arc::default() }
     }
 
     pub async fn upsert(&self, item: &Item) {
@@ -139,7 +146,7 @@ impl Place {
 
     /// Reads a feed until nothing has come for several rounds.
     pub async fn drain(&self, scope: FeedScope, start: ChangeFeedStartFrom, options: ChangeFeedOptions) -> Reading {
-        read_on(self.feed(scope, start, options).await).await
+        read_counting(self.feed(scope, start, options).await, &self.pages).await
     }
 
     pub async fn resume(&self, token: &ContinuationToken, options: ChangeFeedOptions) -> Reading {
@@ -166,10 +173,15 @@ pub struct Reading {
     pub token: ContinuationToken,
 }
 
-pub async fn read_on(mut pages: Pages) -> Reading {
+pub async fn read_on(pages: Pages) -> Reading {
+    read_counting(pages, &AtomicUsize::new(0)).await
+}
+
+async fn read_counting(mut pages: Pages, read: &AtomicUsize) -> Reading {
     let (mut changes, mut sizes, mut retries, mut idle) = (Vec::new(), Vec::new(), 0, 0);
     while idle < IDLE {
         let page = pages.next().await.expect("a change feed has no end").expect("a page");
+        read.fetch_add(1, Ordering::Release);
         retries += page.diagnostics().requests().len() - 1;
         let page = page.into_items();
         idle = if page.is_empty() { idle + 1 } else { 0 };
