@@ -166,6 +166,10 @@ impl Heard {
         self.0.lock().expect("lock").iter().any(wanted)
     }
 
+    pub(crate) fn count(&self, wanted: impl Fn(&Notification) -> bool) -> usize {
+        self.0.lock().expect("lock").iter().filter(|notification| wanted(notification)).count()
+    }
+
     pub(crate) fn text(&self) -> String {
         let shown = |notification: &Notification| match notification {
             Notification::Error(lease, failure) => {
