@@ -18,6 +18,7 @@ mod lsn;
 mod partition_key;
 mod range;
 mod rid;
+pub mod stable_hash;
 
 pub use async_trait::async_trait;
 pub use bytes::Bytes;

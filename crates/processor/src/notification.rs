@@ -1,4 +1,4 @@
-//! What a host tells about itself: as callbacks and as a stream.
+//! Notifications of a host: as callbacks and as a stream.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,19 +7,19 @@ use tokio::sync::broadcast;
 
 use crate::{
     delegate::DelegateError,
-    lease::{ownership::Loss, prefix::LeaseToken},
+    lease::{loss::Loss, prefix::LeaseToken},
 };
 
-/// How many notifications a slow listener may be behind before it misses some.
+/// How many notifications a slow receiver may be behind before it misses some.
 const KEPT: usize = 1024;
 
 /// Something that happened on a host.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notification {
-    /// A lease is ours; its first batch comes next.
+    /// A lease was acquired; its first batch comes next.
     LeaseAcquired(LeaseToken),
-    /// A lease is no longer ours, and no delegate call for it is running.
+    /// A lease is no longer owned, and no delegate call for it is running, unless one blocks its thread.
     LeaseReleased(LeaseToken, Release),
     /// Something failed; work goes on by itself where it can.
     Error(Option<LeaseToken>, Failure),
@@ -37,7 +37,15 @@ pub enum Notification {
         /// Its new owner.
         to: String,
     },
-    /// An item was put into the dead-letter container.
+    /// A lease was taken from an owner that is alive: a host of another implementation, to balance, or by
+    /// [`ProcessorBuilder::steal_after`](crate::ProcessorBuilder::steal_after). Its batch may be delivered twice.
+    Stolen {
+        /// The lease.
+        lease: LeaseToken,
+        /// Its owner until then.
+        from: String,
+    },
+    /// An item was written to the dead-letter container.
     DeadLettered {
         /// The lease.
         lease: LeaseToken,
@@ -59,15 +67,14 @@ pub enum Notification {
     CaughtUp(LeaseToken),
     /// Leases did not cover the key space; these were created.
     Repaired(Vec<LeaseToken>),
-    /// Items fail one after the other and none succeeds: no dead letters are made of them, their batch waits and is
-    /// tried again. See [`DeadLetter`](crate::DeadLetter).
+    /// Items fail one after the other and none succeeds: they are not dead-lettered but retried, with back-off. See [`DeadLetter`](crate::DeadLetter).
     Outage {
         /// The lease.
         lease: LeaseToken,
         /// The last failure.
         reason: String,
     },
-    /// A slow batch: its delegate has been running for this long. Told again whenever that has doubled; see
+    /// A delegate call has been running for this long. Sent again whenever that has doubled; see
     /// [`ProcessorBuilder::slow_after`](crate::ProcessorBuilder::slow_after).
     Slow {
         /// The lease.
@@ -77,20 +84,23 @@ pub enum Notification {
     },
 }
 
-/// How a lease came out of our hands.
+/// Why a lease is no longer owned.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Release {
-    /// In good order.
+    /// The host stopped.
     Stopped,
-    /// To a host that asked.
+    /// An operator paused the lease.
+    Paused,
+    /// Another host asked for it.
     HandedOver(String),
-    /// Its range is gone.
+    /// Its range was split or merged.
     RangeGone,
-    /// It was lost.
+    /// Ownership was lost.
     Lost(Loss),
 }
 
-/// What failed.
+/// What has failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -102,8 +112,13 @@ pub enum Failure {
     Lease(Arc<Error>),
     /// Writing a dead letter.
     DeadLetter(Arc<Error>),
-    /// Looking at who owns what.
+    /// Balancing leases, or checking that they cover the key space.
     Balancer(Arc<Error>),
+    /// Replacing a lease whose range was split or merged.
+    Split(Arc<Error>),
+    /// A panic in a store or in this library: a bug. Work goes on; a lease whose task panicked is released and acquired
+    /// again later.
+    Panic(Arc<Error>),
 }
 
 impl fmt::Display for Failure {
@@ -114,13 +129,15 @@ impl fmt::Display for Failure {
             Self::Lease(error) => write!(f, "write the lease: {error:?}"),
             Self::DeadLetter(error) => write!(f, "write a dead letter: {error:?}"),
             Self::Balancer(error) => write!(f, "balance leases: {error:?}"),
+            Self::Split(error) => write!(f, "replace a split lease: {error:?}"),
+            Self::Panic(error) => write!(f, "{error:?}"),
         }
     }
 }
 
 type Callback = Arc<dyn Fn(&Notification) + Send + Sync>;
 
-/// Spreads notifications. Cheap to clone.
+/// Sends notifications. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Notifier {
     callbacks: Arc<[Callback]>,
@@ -150,7 +167,7 @@ impl Notifier {
                 tracing::error!("a notification callback panicked");
             }
         }
-        // Nobody listening is fine.
+        // Without a receiver there is nothing to do.
         drop(self.stream.send(notification));
     }
 }

@@ -4,19 +4,23 @@ use std::time::Duration;
 
 use changefeed_core::{Error, ErrorKind, Mode, Result, StartFrom};
 
-use crate::{backoff::Backoff, dead_letter::DeadLetter, lease::timing::LeaseTiming};
+use crate::{
+    backoff::Backoff,
+    delivery::{Policy, dead_letter::DeadLetter, outage::OutageDetector},
+    lease::{state::Settings, timing::LeaseTiming},
+};
 
 /// When progress is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checkpoint {
-    /// After each batch that the delegate has handled; those of a busy lease go together, one write in 20 ms.
+    /// After each batch that the delegate has handled; a busy lease is written at most every 20 ms.
     #[default]
     Automatic,
     /// When the delegate calls [`Context::checkpoint`](crate::Context::checkpoint).
     Manual,
 }
 
-/// When a call counts as slow, if nothing else is said and there is no limit.
+/// When a call counts as slow, without an option and without a delegate timeout.
 const SLOW_AFTER: Duration = Duration::from_secs(30);
 
 /// All options that have defaults.
@@ -35,6 +39,7 @@ pub(crate) struct Options {
     pub(crate) read_timeout: Duration,
     pub(crate) stop_deadline: Duration,
     pub(crate) max_leases: Option<usize>,
+    pub(crate) steal_after: Option<Duration>,
 }
 
 impl Default for Options {
@@ -53,12 +58,34 @@ impl Default for Options {
             read_timeout: Duration::from_secs(65),
             stop_deadline: Duration::from_secs(30),
             max_leases: None,
+            steal_after: None,
         }
     }
 }
 
 impl Options {
-    /// How long a delegate call runs before somebody is told.
+    /// What the state of a lease needs to know.
+    pub(crate) fn settings(&self) -> Settings {
+        let letters = self.dead_letter.as_ref();
+        Settings {
+            timing: self.timing,
+            policy: Policy {
+                attempts: letters.map(|letters| letters.attempts),
+                manual: self.checkpoint == Checkpoint::Manual,
+                dead_letter_unparsed: letters.is_some_and(|letters| letters.unparsed_at_once),
+            },
+            outage: letters.map_or_else(OutageDetector::default, |letters| {
+                OutageDetector::new(letters.in_a_row, letters.outage_ends_after)
+            }),
+            retry: self.retry,
+            store_retry: self.store_retry,
+            max_items: self.max_items,
+            delegate_timeout: self.delegate_timeout,
+            slow_after: self.slow_after(),
+        }
+    }
+
+    /// How long a delegate call runs before it is reported as slow.
     pub(crate) fn slow_after(&self) -> Duration {
         self.slow_after.or(self.delegate_timeout.map(|limit| limit / 2)).unwrap_or(SLOW_AFTER)
     }
@@ -84,6 +111,9 @@ impl Options {
         }
         if self.stop_deadline.is_zero() {
             return refuse("the stop deadline must be longer than 0: give delegates a moment to finish");
+        }
+        if self.steal_after.is_some_and(|deadline| deadline < self.timing.renew) {
+            return refuse("steal_after must be at least the renew interval: an owner sees a request when it renews");
         }
         if mode == Mode::AllVersions && matches!(self.start, StartFrom::Beginning | StartFrom::Time(_)) {
             return refuse("an all-versions processor starts from now or from a continuation: remove start_from");

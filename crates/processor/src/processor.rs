@@ -3,30 +3,29 @@
 use std::{fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
 
 use changefeed_core::{Container, Error, ErrorKind, Mode, Result, StartFrom};
-use tokio::{
-    sync::{broadcast, watch},
-    task::JoinHandle,
-};
+use tokio::sync::broadcast;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     backoff::Backoff,
-    context::Context,
-    dead_letter::DeadLetter,
-    delegate::{AllVersions, Closure, Delegate, DelegateError, Fits, Latest, Verdict},
-    deliver::told,
-    host::{Host, Shared, Stopper, new_session},
+    delegate::{AcceptsMode, AllVersions, BatchResult, Closure, Context, Delegate, DelegateError, Latest},
+    delivery::dead_letter::DeadLetter,
+    host::{Host, bootstrap::Bootstrap},
     lease::{
-        bootstrap::Bootstrap,
-        ownership::Identity,
+        host_context::{HostContext, StopReport},
         prefix::{LeasePrefix, LeaseToken},
+        signals::Signals,
         store::LeaseStore,
         timing::LeaseTiming,
+        writer::Identity,
     },
     notification::{Failure, Notification, Notifier},
     options::{Checkpoint, Options},
-    patience::{Limits, Patient, Stubborn},
     runtime::{Runtime, TokioRuntime},
-    worker::Orders,
+    store::{
+        retry::RetryBackend,
+        timeout::{Limits, TimeoutBackend},
+    },
 };
 
 /// Of the stop deadline, this share is for finishing in good order; the rest is for giving up what does not finish.
@@ -46,8 +45,8 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Begins a processor: its name, what it processes, and where its leases are. Processors with different names see
-    /// every change each; hosts of one name share the work.
+    /// Builds a processor from its name, the monitored container and the lease container. Processors with different names
+    /// each see every change; hosts of one name share the leases.
     pub fn builder(name: impl Into<String>, monitored: &Container, leases: &Container) -> ProcessorBuilder<Latest> {
         let timing = LeaseTiming::for_container(leases);
         ProcessorBuilder {
@@ -63,62 +62,70 @@ impl Processor {
         }
     }
 
-    /// Starts a host: makes sure that the leases exist, and begins to take its share of them. From the moment this
-    /// returns for the first time, no change is lost. A store that is busy or away is given some seconds.
+    /// Starts a host: creates the leases if there are none, and begins to acquire its share of them. From the moment this
+    /// first returns, no change is lost. Requests that a store refuses are repeated for some seconds.
     ///
     /// # Errors
     /// `InvalidArgument` if the lease container or its leases do not fit, and those of the stores.
     pub async fn start(self) -> Result<Running> {
         let runtime = self.runtime.unwrap_or_else(TokioRuntime::new);
-        let mut options = self.options;
-        let patience = options.timing.request();
-        let leases = Patient::container(&self.leases, &runtime, Limits::same(patience));
-        let limits = Limits { requests: options.read_timeout, ranges: patience };
-        let monitored = Patient::container(&self.monitored, &runtime, limits);
-        if let Some(letters) = &mut options.dead_letter {
-            letters.container = Patient::container(&letters.container, &runtime, Limits::same(options.read_timeout));
-        }
+        let options = self.options;
+        let limit = options.timing.request();
+        let leases = TimeoutBackend::container(&self.leases, &runtime, Limits::same(limit), &self.notifier);
+        let limits = Limits { requests: options.read_timeout, ranges: limit };
+        let monitored = TimeoutBackend::container(&self.monitored, &runtime, limits, &self.notifier);
+        let dead_letter = options.dead_letter.clone().map(|letters| {
+            let limits = Limits::same(options.read_timeout);
+            DeadLetter {
+                container: TimeoutBackend::container(&letters.container, &runtime, limits, &self.notifier),
+                ..letters
+            }
+        });
         let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
-        // Later a refused request is tried again in the next cycle; here it would fail the start.
+        // Later a refused request is repeated in the next cycle; here it would fail the start.
         let bootstrap = Bootstrap {
-            store: &LeaseStore::new(Stubborn::container(&leases, &runtime), prefix.clone())?,
-            monitored: &Stubborn::container(&monitored, &runtime),
+            store: &LeaseStore::new(RetryBackend::container(&leases, &runtime), prefix.clone())?,
+            monitored: &RetryBackend::container(&monitored, &runtime),
             runtime: &runtime,
             start: &options.start,
             mode: self.mode,
         };
         let store = Arc::new(LeaseStore::new(leases, prefix)?);
         let session = new_session(&*runtime);
-        let anchors = bootstrap.run().await?;
-        let stop_deadline = options.stop_deadline;
-        let shared = Arc::new(Shared {
+        let start_positions = bootstrap.run().await?;
+        let (stop_deadline, signals, stop_report) = (options.stop_deadline, Signals::default(), StopReport::default());
+        let context = Arc::new(HostContext {
             name: Arc::clone(&self.name),
             instance: self.instance.as_str().into(),
-            identity: Identity { instance: self.instance, session },
+            identity: Arc::new(Identity { instance: self.instance, session, expiration: options.timing.expiration }),
             monitored,
             store,
             runtime: Arc::clone(&runtime),
+            settings: Arc::new(options.settings()),
             options,
             mode: self.mode,
             delegate: self.delegate,
+            dead_letter,
             notifier: self.notifier.clone(),
-            anchors,
-            alone: tokio::sync::Mutex::new(()),
+            start_positions,
+            isolation: Arc::default(),
+            signals: signals.clone(),
+            stop_report: stop_report.clone(),
         });
-        let (stopping, stopping_seen) = watch::channel(false);
-        let (hurry, hurry_seen) = watch::channel(false);
-        let (_, reconsider) = watch::channel(false);
-        let orders = Orders { stopping: stopping_seen, hurry: hurry_seen, reconsider };
-        let (done, finished) = watch::channel(false);
-        let host = Host::new(shared, orders);
+        let finished = CancellationToken::new();
+        let (host, done) = (Host::new(context), finished.clone());
         let task = async move {
             host.run().await;
-            done.send_replace(true);
+            done.cancel();
         };
-        let task = runtime.spawn(&format!("host[{}]", self.name), Box::pin(task));
-        let stopper = Stopper { stopping, hurry };
-        Ok(Running { task, stopper, finished, runtime, notifier: self.notifier, stop_deadline })
+        let task = AbortOnDropHandle::new(runtime.spawn(&format!("host[{}]", self.name), Box::pin(task)));
+        Ok(Running { _task: task, signals, finished, runtime, notifier: self.notifier, stop_deadline, stop_report })
     }
+}
+
+/// A session id that no other process has.
+fn new_session(runtime: &dyn Runtime) -> String {
+    format!("{:016x}", runtime.random())
 }
 
 impl fmt::Debug for Processor {
@@ -127,53 +134,49 @@ impl fmt::Debug for Processor {
     }
 }
 
-/// A host at work. Dropping it ends it at once, as a crash would; [`Running::stop`] ends it in good order.
+/// A host that runs. Dropping it ends it at once, as a crash would: nothing is renewed any more, and other hosts take its
+/// leases over when they have expired. [`Running::stop`] ends it in good order.
+#[must_use = "dropping it ends the host at once"]
 pub struct Running {
-    task: JoinHandle<()>,
-    stopper: Stopper,
-    finished: watch::Receiver<bool>,
+    _task: AbortOnDropHandle<()>,
+    signals: Signals,
+    finished: CancellationToken,
     runtime: Arc<dyn Runtime>,
     notifier: Notifier,
     stop_deadline: Duration,
+    stop_report: StopReport,
 }
 
 impl Running {
-    /// What the host tells about itself, from now on.
+    /// Returns the notifications of the host, from now on.
     pub fn notifications(&self) -> broadcast::Receiver<Notification> {
         self.notifier.subscribe()
     }
 
-    /// Finishes running batches, stores progress, gives all leases up. Returns within the stop deadline, whatever the
+    /// Finishes running batches, stores progress, releases all leases. Returns within the stop deadline, whatever the
     /// delegate does.
     ///
     /// # Errors
-    /// `Timeout` if a delegate did not finish: its batch will be delivered again.
-    pub async fn stop(mut self) -> Result<()> {
-        self.stopper.stopping.send_replace(true);
+    /// `Timeout` if something did not finish; the message says what. A batch that was cut will be delivered again.
+    pub async fn stop(self) -> Result<()> {
+        self.signals.stop.cancel();
         if self.finished_within(self.stop_deadline.mul_f64(GRACE)).await {
             return Ok(());
         }
-        self.stopper.hurry.send_replace(true);
+        self.signals.abort.cancel();
         self.finished_within(self.stop_deadline.mul_f64(1.0 - GRACE)).await;
-        let message =
-            format!("a delegate did not finish within {:?}: its batch will be delivered again", self.stop_deadline);
+        let what = self.stop_report.sentence().unwrap_or_else(|| "the host did not answer".to_owned());
+        let message = format!("stop did not finish within {:?}: {what}", self.stop_deadline);
         Err(Error::new(ErrorKind::Timeout, message))
     }
 
-    async fn finished_within(&mut self, limit: Duration) -> bool {
+    async fn finished_within(&self, limit: Duration) -> bool {
         let sleep = self.runtime.sleep(limit);
         tokio::select! {
             biased;
-            () = told(&mut self.finished) => true,
+            () = self.finished.cancelled() => true,
             () = sleep => false,
         }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stopper.hurry.send_replace(true);
-        self.task.abort();
     }
 }
 
@@ -218,27 +221,27 @@ impl ProcessorBuilder<Latest> {
 }
 
 impl<M> ProcessorBuilder<M> {
-    /// The name of this host, different from all others' of the processor. Default: drawn at start, so that leases of
-    /// an earlier run have to expire before they are taken again.
+    /// The name of this host, unique within the processor. Default: random, so that leases of an earlier process have to
+    /// expire before they are acquired again.
     pub fn instance_name(mut self, name: impl Into<String>) -> Self {
         self.instance = Some(name.into());
         self
     }
 
-    /// Where a processor that was never started before begins. Default: now.
+    /// Where a processor begins that was never started before. Default: now.
     pub fn start_from(mut self, start: StartFrom) -> Self {
         self.options.start = start;
         self
     }
 
     /// How often leases are balanced and renewed, and when they expire. Default: 13, 17 and 60 s; 1, 2.5 and 8 s if the
-    /// leases are in the same process.
+    /// lease container is in the same process.
     pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
         self.options.timing = timing;
         self
     }
 
-    /// How often a feed without news is asked, where the store does not wake us. Default: 5 s.
+    /// How often an idle feed is polled, where the store has no wake-ups. Default: 5 s.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.options.poll_interval = interval;
         self
@@ -250,32 +253,32 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
-    /// When progress is stored. Default: after each batch that was handled.
+    /// When progress is stored. Default: after each batch.
     pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
         self.options.checkpoint = checkpoint;
         self
     }
 
-    /// Pauses between tries of a batch that failed. Default: 200 ms, doubled up to 30 s.
+    /// Back-off between attempts of a batch that failed. Default: 200 ms, doubled up to 30 s.
     pub fn retry(mut self, backoff: Backoff) -> Self {
         self.options.retry = backoff;
         self
     }
 
-    /// Where items go that the delegate cannot handle. Default: nowhere, a batch is tried for ever.
+    /// The container for items that the delegate cannot handle. Default: none; a batch is retried without limit.
     pub fn dead_letter(mut self, dead_letter: DeadLetter) -> Self {
         self.options.dead_letter = Some(dead_letter);
         self
     }
 
-    /// How long a delegate call may take. Default: no limit.
+    /// How long a delegate call may take; then it is dropped, which is a failed attempt. A call that blocks its thread
+    /// cannot be dropped: its lease is given up. Default: no limit; the lease is renewed for as long as the call runs.
     pub fn delegate_timeout(mut self, timeout: Duration) -> Self {
         self.options.delegate_timeout = Some(timeout);
         self
     }
 
-    /// How long a delegate call runs before [`Notification::Slow`] tells of it, and again whenever that time has
-    /// doubled. Default: half of the delegate timeout, 30 s without one.
+    /// How long a delegate call runs before [`Notification::Slow`] is sent, and again whenever that time has doubled. Default: half of the delegate timeout, 30 s without one.
     pub fn slow_after(mut self, time: Duration) -> Self {
         self.options.slow_after = Some(time);
         self
@@ -287,19 +290,32 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
+    /// Takes a lease from a host of this library that is alive but has not answered a request for it within `deadline`,
+    /// because its delegate call takes so long. The batch is then delivered twice. Default: never; the owner is waited for.
+    pub fn steal_after(mut self, deadline: Duration) -> Self {
+        self.options.steal_after = Some(deadline);
+        self
+    }
+
+    /// How long a read of the feed may take; then it fails, is reported and repeated. Default: 65 s.
+    pub fn read_timeout(mut self, timeout: Duration) -> Self {
+        self.options.read_timeout = timeout;
+        self
+    }
+
     /// How many leases this host owns at most. Default: no limit.
     pub fn max_leases(mut self, max_leases: usize) -> Self {
         self.options.max_leases = Some(max_leases);
         self
     }
 
-    /// Called for everything that happens on the host. Must return quickly. Default: nothing.
+    /// Called for every notification. Must return quickly. Default: nothing.
     pub fn on_notification(mut self, callback: impl Fn(&Notification) + Send + Sync + 'static) -> Self {
         self.callbacks.push(Arc::new(callback));
         self
     }
 
-    /// Called when a lease becomes ours, before its first batch. Default: nothing.
+    /// Called when a lease was acquired, before its first batch. Default: nothing.
     pub fn on_lease_acquired(self, callback: impl Fn(&LeaseToken) + Send + Sync + 'static) -> Self {
         self.on_notification(move |notification| {
             if let Notification::LeaseAcquired(lease) = notification {
@@ -308,7 +324,7 @@ impl<M> ProcessorBuilder<M> {
         })
     }
 
-    /// Called when a lease is no longer ours. Default: nothing.
+    /// Called when a lease is no longer owned. Default: nothing.
     pub fn on_lease_released(self, callback: impl Fn(&LeaseToken) + Send + Sync + 'static) -> Self {
         self.on_notification(move |notification| {
             if let Notification::LeaseReleased(lease, _) = notification {
@@ -326,7 +342,7 @@ impl<M> ProcessorBuilder<M> {
         })
     }
 
-    /// Where time, tasks and chance come from: for simulations. Default: tokio and the operating system.
+    /// Clock, task spawning and randomness: for simulations. Default: tokio and the operating system.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
         self
@@ -336,12 +352,12 @@ impl<M> ProcessorBuilder<M> {
     ///
     /// # Errors
     /// `InvalidArgument` for options that make no sense; the message names the fix.
-    pub fn build<F, I, Fut, V>(self, delegate: F) -> Result<Processor>
+    pub fn build<F, I, Fut, R>(self, delegate: F) -> Result<Processor>
     where
         F: Fn(I, Context) -> Fut + Send + Sync + 'static,
-        I: Fits<M>,
-        Fut: Future<Output = Result<V, DelegateError>> + Send + 'static,
-        V: Into<Verdict> + 'static,
+        I: AcceptsMode<M>,
+        Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
+        R: Into<BatchResult> + 'static,
     {
         self.options.check(self.mode)?;
         LeasePrefix::new(&self.name, self.monitored.identity())?;

@@ -1,5 +1,5 @@
-//! The door to the world: time, tasks and chance. Nothing else in this crate reads a clock, spawns or draws, so that a
-//! simulation can run the very code that ships.
+//! Clock, task spawning and randomness. Nothing else in this crate reads a clock, spawns a task or draws a number, so that
+//! a simulation runs the code that ships.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -9,41 +9,42 @@ use tokio::task::JoinHandle;
 /// A future that is owned and can move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a host takes from its surroundings.
+/// Clock, task spawning and randomness of a host.
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
-    /// Time since some moment in the past; never jumps, never goes back.
+    /// Returns the time since some moment in the past. Never goes back; counts the time that the machine was suspended.
     fn monotonic(&self) -> Duration;
 
-    /// The time of day; may jump.
+    /// Returns the time of day; may jump.
     fn wall(&self) -> Timestamp;
 
-    /// Ends after `duration`.
+    /// Completes after `duration`. Time that the machine is suspended need not count.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 
-    /// Runs a task beside the caller. Its name is for people.
+    /// Spawns a task. Its name is for people.
     fn spawn(&self, name: &str, task: BoxFuture<'static, ()>) -> JoinHandle<()>;
 
-    /// A number that nobody can foresee.
+    /// Returns a random number.
     fn random(&self) -> u64;
 }
 
-/// Tokio's timer and scheduler, the operating system's clock and randomness.
+/// Tokio's timer and scheduler, the operating system's clock.
 #[derive(Debug)]
 pub struct TokioRuntime {
     started: tokio::time::Instant,
+    suspension: Suspension,
 }
 
 impl TokioRuntime {
-    /// The runtime that the caller runs on.
+    /// Uses the tokio runtime of the caller.
     #[expect(clippy::new_ret_no_self, reason = "always used behind a pointer")]
     pub fn new() -> Arc<dyn Runtime> {
-        Arc::new(Self { started: tokio::time::Instant::now() })
+        Arc::new(Self { started: tokio::time::Instant::now(), suspension: Suspension::new() })
     }
 }
 
 impl Runtime for TokioRuntime {
     fn monotonic(&self) -> Duration {
-        self.started.elapsed()
+        self.started.elapsed() + self.suspension.total()
     }
 
     fn wall(&self) -> Timestamp {
@@ -60,10 +61,54 @@ impl Runtime for TokioRuntime {
         tokio::spawn(task)
     }
 
-    #[expect(clippy::disallowed_types, reason = "the standard library's only source of randomness")]
     fn random(&self) -> u64 {
-        use std::hash::{BuildHasher, RandomState};
-
-        RandomState::new().hash_one(self.monotonic())
+        fastrand::u64(..)
     }
+}
+
+/// Measures for how long the machine was suspended. Tokio's clock stands still then, and others may take the leases.
+#[derive(Debug)]
+struct Suspension {
+    #[cfg(target_os = "linux")]
+    at_start: Duration,
+}
+
+#[cfg(target_os = "linux")]
+impl Suspension {
+    /// Differences below this come from reading two clocks one after the other.
+    const NOISE: Duration = Duration::from_millis(50);
+
+    fn new() -> Self {
+        Self { at_start: Self::since_boot() }
+    }
+
+    /// For how long the machine was suspended since it was booted.
+    fn since_boot() -> Duration {
+        use rustix::time::{ClockId, clock_gettime};
+
+        let time = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+        time(ClockId::Boottime).saturating_sub(time(ClockId::Monotonic))
+    }
+
+    fn total(&self) -> Duration {
+        let total = Self::since_boot().saturating_sub(self.at_start);
+        if total < Self::NOISE { Duration::ZERO } else { total }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Suspension {
+    fn new() -> Self {
+        Self {}
+    }
+
+    fn total(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -10,17 +10,6 @@ use changefeed::{
 };
 use shop::{Heard, Order, Seen, Shop, pass, until, until_async};
 
-impl Shop {
-    fn control(&self) -> Control {
-        Control::new("mailer", &self.orders, &self.leases).runtime(self.runtime())
-    }
-
-    async fn owners(&self) -> Vec<Option<String>> {
-        let documents = self.lease_documents().await;
-        documents.values().map(|lease| lease["Owner"].as_str().map(str::to_owned)).collect()
-    }
-}
-
 fn token(text: &str) -> LeaseToken {
     text.parse().expect("a token")
 }
@@ -283,7 +272,7 @@ async fn a_lease_that_is_lost_after_a_seek_is_made_anew_at_the_position_that_was
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_know_our_zero_begins_by_property() {
-    use changefeed::lease::document::{Anchor, LeaseDocument};
+    use changefeed::lease::document::{LeaseDocument, StartPosition};
 
     let shop = Shop::new(1).await;
     let seen = Seen::default();
@@ -295,7 +284,7 @@ async fn a_store_that_does_not_know_our_zero_begins_by_property() {
     let id = shop.lease_documents().await["0"]["id"].as_str().expect("id").to_owned();
     let item = shop.leases.read_item(id.as_str(), &id).await.expect("read");
     let mut document = LeaseDocument::parse(&item.body).expect("parse");
-    document.set_start(&Anchor::Beginning);
+    document.set_start(&StartPosition::Beginning);
     let body: serde_json::Value = serde_json::from_slice(&document.to_json()).expect("json");
     shop.leases.upsert(&body).await.expect("upsert");
     let running = start_now(&shop, &seen).await;

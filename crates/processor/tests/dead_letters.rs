@@ -11,7 +11,7 @@ use std::{
 };
 
 use changefeed::{
-    Changes, Context, DeadLetter, DeadLetters, DelegateError, Notification, Outcome, Running,
+    Changes, Context, DeadLetter, DeadLetters, DelegateError, ItemResult, Notification, Running,
     core::{Container, ErrorKind, Operation},
 };
 use serde_json::{Value, json};
@@ -55,10 +55,6 @@ impl Shop {
         processor.build(picky).expect("build").start().await.expect("start")
     }
 
-    fn letters(&self) -> DeadLetters {
-        DeadLetters::new(&self.rejected).processor("mailer").runtime(self.runtime())
-    }
-
     /// Two poisonous orders among a hundred, one range; ends when the host has buried them and handled the rest.
     async fn with_letters(healed: &Arc<AtomicBool>) -> (Self, Running, Seen) {
         let shop = Self::new(1).await;
@@ -88,7 +84,7 @@ async fn the_guilty_items_alone_are_buried_and_the_rest_proceeds() {
     assert_eq!(letter.container, shop.orders.identity().container.to_string());
     assert_eq!((letter.instance.as_str(), letter.attempts, letter.operation.as_str()), ("worker-1", 3, "write"));
     assert_eq!(letter.errors, ["send the mail", &std::fmt::Error.to_string()]);
-    assert_eq!(letter.died_at, shop.clock.now().as_millis());
+    assert_eq!(letter.failed_at, shop.clock.now().as_millis());
     let change = letter.change().expect("change");
     assert_eq!(change.operation, Operation::Write);
     assert_eq!(change.parse::<Order>().expect("order").expect("an item"), shop::order(13, POISON));
@@ -104,17 +100,17 @@ async fn letters_are_paged_counted_and_thrown_away() {
     running.stop().await.expect("stop");
     shop.rejected.create(&json!({"id": "mailer.stranger"})).await.expect("create");
     let letters = shop.letters();
-    let (mut found, mut strangers, mut after) = (Vec::new(), Vec::new(), None);
+    let (mut found, mut unrecognised, mut after) = (Vec::new(), Vec::new(), None);
     loop {
         let page = letters.page(after.as_deref(), 1).await.expect("page");
         found.extend(page.letters.into_iter().map(|letter| letter.id));
-        strangers.extend(page.strangers);
+        unrecognised.extend(page.unrecognised);
         match page.next {
             Some(next) => after = Some(next),
             None => break,
         }
     }
-    assert_eq!((found.len(), strangers.as_slice()), (2, ["mailer.stranger".to_owned()].as_slice()));
+    assert_eq!((found.len(), unrecognised.as_slice()), (2, ["mailer.stranger".to_owned()].as_slice()));
     let summary = letters.summary().await.expect("summary");
     assert_eq!(summary.total, 2);
     assert_eq!(summary.by_error.into_iter().collect::<Vec<_>>(), [("send the mail".to_owned(), 2)]);
@@ -130,7 +126,7 @@ async fn a_letter_goes_back_into_the_container_and_flows_again() {
     let (shop, running, seen) = Shop::with_letters(&healed).await;
     healed.store(true, Ordering::SeqCst);
     let planned = shop.letters().redrive().dry_run().to_container(&shop.orders).await.expect("dry run");
-    assert_eq!((planned.done.len(), planned.kept.len()), (2, 0));
+    assert_eq!((planned.done.len(), planned.skipped.len()), (2, 0));
     assert_eq!(shop.letters().summary().await.expect("summary").total, 2, "a dry run does nothing");
     let redriven = shop.letters().redrive().to_container(&shop.orders).await.expect("redrive");
     assert_eq!(redriven, planned);
@@ -150,7 +146,7 @@ async fn a_letter_does_not_overwrite_a_newer_version_unless_told_to() {
     shop.orders.delete("c14", "o64").await.expect("delete");
     let redriven = shop.letters().redrive().to_container(&shop.orders).await.expect("redrive");
     let reasons: Vec<(&str, &str)> =
-        redriven.kept.iter().map(|kept| (kept.item.as_str(), kept.reason.as_str())).collect();
+        redriven.skipped.iter().map(|kept| (kept.item.as_str(), kept.reason.as_str())).collect();
     assert_eq!(
         reasons,
         [
@@ -160,7 +156,7 @@ async fn a_letter_does_not_overwrite_a_newer_version_unless_told_to() {
     );
     assert_eq!(shop.orders.read::<Order>("c13", "o13").await.expect("read").version, 7);
     let wrong = shop.letters().redrive().to_container(&shop.leases).await.expect("redrive");
-    assert!(wrong.kept.iter().all(|kept| kept.reason.ends_with("not from leases")), "{wrong:?}");
+    assert!(wrong.skipped.iter().all(|kept| kept.reason.ends_with("not from leases")), "{wrong:?}");
     let redriven = shop.letters().redrive().overwrite().to_container(&shop.orders).await.expect("redrive");
     assert_eq!(redriven.done.len(), 2);
     assert_eq!(shop.orders.read::<Order>("c13", "o13").await.expect("read").version, POISON);
@@ -181,7 +177,7 @@ async fn a_letter_goes_to_a_delegate_and_stays_if_that_fails() {
     let redriven = redriven.await.expect("redrive");
     assert_eq!(given, ["o13", "o64"], "oldest first");
     assert_eq!(redriven.done.len(), 1);
-    assert_eq!((redriven.kept[0].item.as_str(), redriven.kept[0].reason.as_str()), ("o64", "still down"));
+    assert_eq!((redriven.skipped[0].item.as_str(), redriven.skipped[0].reason.as_str()), ("o64", "still down"));
     let left = shop.letters().list().await.expect("list");
     assert_eq!(left.len(), 1);
     assert_eq!((left[0].attempts, left[0].errors.as_slice()), (4, ["still down".to_owned()].as_slice()));
@@ -196,7 +192,7 @@ async fn a_redrive_keeps_to_its_rate_and_limit() {
     running.stop().await.expect("stop");
     let begun = tokio::time::Instant::now();
     let redriven = shop.letters().redrive().per_second(0.5).to_delegate(|_| async { Err(DelegateError::new("no")) });
-    assert_eq!(redriven.await.expect("redrive").kept.len(), 2);
+    assert_eq!(redriven.await.expect("redrive").skipped.len(), 2);
     let took = begun.elapsed();
     assert!((Duration::from_secs(2)..Duration::from_secs(3)).contains(&took), "{took:?}");
     let redriven = shop.letters().redrive().limit(1).to_delegate(|_| async { Ok(()) }).await.expect("redrive");
@@ -231,12 +227,12 @@ async fn outcomes_decide_item_by_item() {
         let seen = kept.clone();
         async move {
             let outcome = |order: &Order| match order.id.as_str() {
-                "o3" => Outcome::DeadLetter { reason: "no address".to_owned() },
-                "o4" => Outcome::Skip,
-                "o5" if ctx.attempt() < 3 => Outcome::Retry { after: Duration::from_secs(1) },
+                "o3" => ItemResult::DeadLetter { reason: "no address".to_owned() },
+                "o4" => ItemResult::Skip,
+                "o5" if ctx.attempt() < 3 => ItemResult::Retry { after: Duration::from_secs(1) },
                 _ => {
                     seen.lock().push(order.clone());
-                    Outcome::Done
+                    ItemResult::Done
                 }
             };
             Ok(changes.iter().map(outcome).collect::<Vec<_>>())
@@ -263,11 +259,11 @@ async fn outcomes_that_cannot_be_followed_lose_no_item() {
         let seen = kept.clone();
         async move {
             let outcome = |order: &Order| match order.id.as_str() {
-                "o3" | "o9" if ctx.attempt() < 3 => Outcome::Retry { after: Duration::from_secs(1) },
-                "o5" if ctx.attempt() < 7 => Outcome::DeadLetter { reason: "no address".to_owned() },
+                "o3" | "o9" if ctx.attempt() < 3 => ItemResult::Retry { after: Duration::from_secs(1) },
+                "o5" if ctx.attempt() < 7 => ItemResult::DeadLetter { reason: "no address".to_owned() },
                 _ => {
                     seen.lock().push(order.clone());
-                    Outcome::Done
+                    ItemResult::Done
                 }
             };
             // Without an outcome for the last ten.
@@ -298,7 +294,7 @@ async fn an_item_that_does_not_parse_is_buried_beside_outcomes_for_the_others() 
             // One outcome too few at the first try.
             let judged = if ctx.attempt() == 1 && changes.len() > 1 { changes.len() - 1 } else { changes.len() };
             seen.lock().extend(changes.iter().take(judged).cloned());
-            Ok(vec![Outcome::Done; judged])
+            Ok(vec![ItemResult::Done; judged])
         }
     };
     let processor = shop.processor("worker-1").dead_letter(DeadLetter::to(&shop.rejected));
@@ -326,7 +322,7 @@ async fn an_item_too_large_for_a_letter_is_buried_without_its_body() {
     let letters = shop.letters().list().await.expect("list");
     assert!(letters[0].cut && letters[0].current.is_none());
     let redriven = shop.letters().redrive().to_container(&shop.orders).await.expect("redrive");
-    assert!(redriven.kept[0].reason.contains("was too large to keep the item"), "{redriven:?}");
+    assert!(redriven.skipped[0].reason.contains("was too large to keep the item"), "{redriven:?}");
 }
 
 #[tokio::test(start_paused = true)]

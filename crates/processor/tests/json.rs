@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use changefeed::{
-    Cause, DeadLetterPage, DeadLetterSummary, Explanation, Kept, Lag, LeaseLag, LeaseState, LeaseToken, Moved,
-    Position, PullPage, Redriven,
+    Cause, DeadLetterPage, DeadLetterSummary, Explanation, Lag, LeaseLag, LeaseState, LeaseToken, Moved, Position,
+    PullPage, Redriven, Skipped,
     core::{Bytes, Change, FeedRange, ItemId, Lsn, Operation, Timestamp},
 };
 use serde::Serialize;
@@ -48,10 +48,10 @@ fn seeks() {
 
 #[test]
 fn dead_letters() {
-    let kept = Kept { id: "l".to_owned(), item: "i".to_owned(), reason: "r".to_owned() };
-    let redriven = Redriven { done: vec!["d".to_owned()], kept: vec![kept] };
-    assert_eq!(json(&redriven), r#"{"done":["d"],"kept":[{"id":"l","item":"i","reason":"r"}]}"#);
-    assert_eq!(json(&DeadLetterPage::default()), r#"{"letters":[],"strangers":[],"next":null}"#);
+    let skipped = Skipped { id: "l".to_owned(), item: "i".to_owned(), reason: "r".to_owned() };
+    let redriven = Redriven { done: vec!["d".to_owned()], skipped: vec![skipped] };
+    assert_eq!(json(&redriven), r#"{"done":["d"],"skipped":[{"id":"l","item":"i","reason":"r"}]}"#);
+    assert_eq!(json(&DeadLetterPage::default()), r#"{"letters":[],"unrecognised":[],"next":null}"#);
     let summary = DeadLetterSummary { total: 1, oldest: Some(Timestamp::from_millis(5)), ..Default::default() };
     assert_eq!(json(&summary), r#"{"total":1,"by_processor":{},"by_error":{},"oldest":5,"newest":null}"#);
 }

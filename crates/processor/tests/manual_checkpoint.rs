@@ -4,8 +4,9 @@ mod shop;
 
 use std::time::Duration;
 
-use changefeed::{Changes, Checkpoint, Context, Running};
-use shop::{Order, Seen, Shop, pass, until};
+use changefeed::{Changes, Checkpoint, Context, DeadLetter, ItemResult, Running};
+use serde_json::json;
+use shop::{Heard, Order, Seen, Shop, checkpoint, pass, until};
 
 impl Shop {
     /// A host that takes ten orders at a time and checkpoints after each batch that ends with one of `at`.
@@ -26,10 +27,6 @@ impl Shop {
     }
 }
 
-fn items(seen: &Seen) -> Vec<String> {
-    seen.lock().iter().map(|order| order.id.clone()).collect()
-}
-
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_delivery_begins_at_the_last_checkpoint() {
     let shop = Shop::new(1).await;
@@ -44,7 +41,7 @@ async fn after_a_crash_delivery_begins_at_the_last_checkpoint() {
     let running = shop.manual_host("worker-2", &seen, &[]).await;
     until("delivery from the checkpoint", || seen.len() >= 20).await;
     pass(Duration::from_secs(5)).await;
-    assert_eq!(items(&seen), (30..50).map(|item| format!("o{item}")).collect::<Vec<_>>());
+    assert_eq!(seen.ids(), (30..50).map(|item| format!("o{item}")).collect::<Vec<_>>());
     running.stop().await.expect("stop");
     assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"30\"", "a stop stores no more either");
 }
@@ -106,4 +103,104 @@ async fn an_automatic_checkpoint_after_a_crash_repeats_at_most_the_batch_that_ra
     pass(Duration::from_secs(5)).await;
     assert_eq!(seen.len(), 60);
     running.stop().await.expect("stop");
+}
+
+/// Seven changes in one page; the fourth does not parse as an order.
+async fn shop_with_an_odd_item() -> Shop {
+    let shop = Shop::new(1).await;
+    shop.write(0..3, 1).await;
+    shop.orders.create(&json!({"id": "odd", "customer": "c1", "version": "one"})).await.expect("create");
+    shop.write(3..6, 1).await;
+    shop
+}
+
+/// The host crashes, the odd item is repaired, and another host takes over: it must be given all that nobody was given.
+async fn is_given_the_rest_after_a_crash(shop: &Shop, running: Running, seen: &Seen) {
+    let stored = checkpoint(&shop.lease_documents().await["0"]);
+    assert!(stored <= 3, "the checkpoint {stored} passes items that no delegate was given");
+    drop(running);
+    shop.orders.upsert(&json!({"id": "odd", "customer": "c1", "version": 2})).await.expect("upsert");
+    let running = shop.manual_host("worker-2", seen, &[]).await;
+    let owed = ["o3", "o4", "o5", "odd"];
+    until("delivery of the rest", || owed.iter().all(|item| seen.ids().iter().any(|id| id == item))).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_never_passes_an_item_that_the_delegate_was_not_given() {
+    let shop = shop_with_an_odd_item().await;
+    let (seen, heard) = (Seen::default(), Heard::default());
+    let kept = seen.clone();
+    let delegate = move |changes: Changes<Order>, ctx: Context| {
+        let seen = kept.clone();
+        async move {
+            seen.add(&changes, &ctx);
+            ctx.checkpoint().await?;
+            Ok(())
+        }
+    };
+    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(heard.listen());
+    let running = processor.build(delegate).expect("build").start().await.expect("start");
+    until("the odd item is reported", || heard.errors("item odd does not fit") > 0).await;
+    assert_eq!(seen.ids(), ["o0", "o1", "o2"]);
+    is_given_the_rest_after_a_crash(&shop, running, &seen).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nor_does_one_beside_outcomes_for_each_item() {
+    let shop = shop_with_an_odd_item().await;
+    let (seen, heard) = (Seen::default(), Heard::default());
+    let kept = seen.clone();
+    let delegate = move |changes: Changes<Order>, ctx: Context| {
+        let seen = kept.clone();
+        async move {
+            seen.add(&changes, &ctx);
+            ctx.checkpoint().await?;
+            Ok(vec![ItemResult::Done; changes.len()])
+        }
+    };
+    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(heard.listen());
+    let running = processor.build(delegate).expect("build").start().await.expect("start");
+    until("the odd item is reported", || heard.errors("item odd does not fit") > 0).await;
+    is_given_the_rest_after_a_crash(&shop, running, &seen).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_called_later_passes_no_item_either() {
+    let shop = shop_with_an_odd_item().await;
+    let (seen, heard) = (Seen::default(), Heard::default());
+    let (sender, mut contexts) = tokio::sync::mpsc::unbounded_channel();
+    let kept = seen.clone();
+    let delegate = move |changes: Changes<Order>, ctx: Context| {
+        kept.add(&changes, &ctx);
+        drop(sender.send(ctx));
+        async { Ok(()) }
+    };
+    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(heard.listen());
+    let running = processor.build(delegate).expect("build").start().await.expect("start");
+    until("the odd item is reported", || heard.errors("item odd does not fit") > 0).await;
+    contexts.try_recv().expect("a context").checkpoint().await.expect("checkpoint");
+    is_given_the_rest_after_a_crash(&shop, running, &seen).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_the_odd_item_is_a_dead_letter_a_checkpoint_passes_it() {
+    let shop = shop_with_an_odd_item().await;
+    let seen = Seen::default();
+    let kept = seen.clone();
+    let delegate = move |changes: Changes<Order>, ctx: Context| {
+        let seen = kept.clone();
+        async move {
+            seen.add(&changes, &ctx);
+            ctx.checkpoint().await?;
+            Ok(())
+        }
+    };
+    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual);
+    let processor = processor.dead_letter(DeadLetter::to(&shop.rejected));
+    let running = processor.build(delegate).expect("build").start().await.expect("start");
+    until("delivery", || seen.len() == 6).await;
+    running.stop().await.expect("stop");
+    assert_eq!(shop.dead_lettered().await, ["odd"]);
+    assert_eq!(checkpoint(&shop.lease_documents().await["0"]), 7);
 }

@@ -4,12 +4,14 @@
 //! a .NET host drops every other member at its next write.
 
 mod error;
-mod glimpse;
 mod info;
 mod iso;
 mod lock;
 mod members;
-mod state;
+mod properties;
+mod search;
+mod status;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -18,14 +20,17 @@ use std::collections::BTreeMap;
 use changefeed_core::{FeedRange, Mode, Timestamp};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use self::members::{Members, Unknown};
+use self::members::{Extra, Members};
 pub use self::{
     error::{DocumentError, JavaDialect},
-    glimpse::{Glimpse, Sighting},
-    info::{Anchor, Anchors, InfoDocument},
+    info::{InfoDocument, StartPosition, StartPositions},
     lock::LockDocument,
-    state::{Attempts, HandOver},
+    properties::{Attempts, HandOver, OwnerKind},
+    search::Search,
+    status::Status,
+    summary::{LeaseSummary, Summarised},
 };
+pub(crate) use self::{properties::LONGEST_PROMISE, status::one_line};
 use super::prefix::LeaseToken;
 
 const INCREMENTAL: &str = "Incremental Feed";
@@ -79,7 +84,7 @@ pub struct LeaseDocument {
     partition_id: Option<String>,
     stored_etag: Option<String>,
     stored_ts: i64,
-    unknown: Unknown,
+    extra: Extra,
 }
 
 impl LeaseDocument {
@@ -107,7 +112,7 @@ impl LeaseDocument {
             partition_id: None,
             stored_etag: None,
             stored_ts: 0,
-            unknown: Unknown::default(),
+            extra: Extra::default(),
         }
     }
 
@@ -135,8 +140,9 @@ impl LeaseDocument {
             partition_id,
             stored_etag: members.take_text("_etag")?,
             stored_ts: members.take("_ts", "a whole number")?.unwrap_or_default(),
-            unknown: members.into_unknown(),
+            extra: members.into_extra(),
         };
+        lease.check_version()?;
         if version == LeaseVersion::FeedRange && lease.range().is_none() {
             return Err(DocumentError::bad_field("FeedRange", "is missing, and LeaseToken is not min-max"));
         }
@@ -203,7 +209,7 @@ impl Serialize for LeaseDocument {
         if let Some(mode) = self.mode {
             map.serialize_entry("Mode", mode_text(mode))?;
         }
-        self.unknown.serialize_into(&mut map)?;
+        self.extra.serialize_into(&mut map)?;
         map.end()
     }
 }

@@ -1,15 +1,22 @@
-//! Leases: who works on which feed range, and how far they got.
+//! Leases: who works on which feed range, and how far they are.
+//!
+//! [`task`] runs one lease: it feeds events into the pure [`state`] and performs its effects. [`writer`] is the only way
+//! to write a lease that is owned; [`store`] the only way to the lease container.
 
-pub mod balance;
-pub mod bootstrap;
-pub mod coverage;
+pub(crate) mod coverage;
 pub mod document;
-pub mod fence;
-pub mod keeper;
-pub mod lock;
-pub mod news;
-pub mod observation;
-pub mod ownership;
+pub(crate) mod events;
+pub(crate) mod host_context;
+pub(crate) mod interrupts;
+pub(crate) mod loss;
 pub mod prefix;
-pub mod store;
-pub mod timing;
+pub(crate) mod ranges;
+pub(crate) mod signals;
+pub(crate) mod split;
+pub(crate) mod state;
+pub(crate) mod store;
+pub(crate) mod task;
+pub(crate) mod timing;
+pub(crate) mod update;
+pub(crate) mod writer;
+pub(crate) mod writes;

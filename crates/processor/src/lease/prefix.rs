@@ -4,7 +4,9 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use changefeed_core::{ContainerIdentity, Error, ErrorKind, FeedRange, ItemId, MAX_ID_CHARS, RangeId, Result};
+use changefeed_core::{
+    ContainerIdentity, Error, ErrorKind, FeedRange, ItemId, MAX_ID_CHARS, RangeId, Result, stable_hash::fnv1a_128,
+};
 use serde::{Serialize, Serializer};
 
 /// What must stay free behind the prefix: `..` and two keys of 16 bytes in hexadecimal with a `-` between them.
@@ -66,7 +68,7 @@ impl LeasePrefix {
         if id.chars().count() <= MAX_ID_CHARS {
             return id;
         }
-        let hash = format!("~{:032x}", hash(token.as_str()));
+        let hash = format!("~{:032x}", fnv1a_128([token.as_str()]));
         let cut: String = id.chars().take(MAX_ID_CHARS - hash.len()).collect();
         cut + &hash
     }
@@ -93,13 +95,6 @@ impl fmt::Debug for LeasePrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LeasePrefix({self})")
     }
-}
-
-/// FNV-1a of 128 bits: the same on every host and in every version.
-fn hash(text: &str) -> u128 {
-    text.bytes().fold(0x6C62_272E_07BB_0142_62B8_2175_6295_C58D, |hash: u128, byte| {
-        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013B)
-    })
 }
 
 fn refused(name: &str, complaint: &str, remedy: &str) -> Error {

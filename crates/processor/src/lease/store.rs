@@ -1,17 +1,23 @@
 //! The lease container: the only place that reads and writes lease documents.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use changefeed_core::{Batch, Container, ETag, Error, ErrorKind, Item, ItemId, ItemKey, PartitionKey, Result, Write};
+use changefeed_core::{
+    Batch, Container, ETag, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, RangeId,
+    Result, Write,
+};
 
 use super::{
+    coverage::RangeLease,
     document::{DocumentError, LeaseDocument},
     prefix::{LeasePrefix, LeaseToken},
+    ranges::{NamedRange, named_range},
 };
-use crate::mutant::{self, Mutant};
 
 /// How lease documents are keyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// By `/id`.
     Id,
     /// By `/partitionKey`, as Gremlin accounts need it.
@@ -20,25 +26,95 @@ pub enum Layout {
 
 /// A lease document and the version of it that was read or written.
 #[derive(Clone, Debug)]
-pub struct StoredLease {
+pub(crate) struct StoredLease {
     /// The document.
-    pub document: LeaseDocument,
+    pub(crate) document: LeaseDocument,
     /// Its version.
-    pub etag: ETag,
+    pub(crate) etag: ETag,
 }
 
 /// All leases of a processor.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub(crate) struct Listing {
     /// Those that can be read, by token.
-    pub leases: Vec<StoredLease>,
+    pub(crate) leases: Vec<StoredLease>,
     /// Those that cannot, with the reason: reported, never touched.
-    pub broken: Vec<(String, DocumentError)>,
+    pub(crate) broken: Vec<(String, DocumentError)>,
+    /// Documents that claim the token of a lease in `leases`: reported, never processed.
+    pub(crate) duplicates: Vec<StoredLease>,
 }
 
 impl Listing {
+    /// Takes in leases in any order. Of two documents for one token the one with the higher epoch counts; at a tie the
+    /// one at the earlier position: it may repeat changes, and skips none.
+    fn add_all(&mut self, mut leases: Vec<StoredLease>) {
+        leases
+            .sort_by(|a, b| a.document.token.cmp(&b.document.token).then_with(|| precedence(&a.document, &b.document)));
+        for lease in leases {
+            match self.leases.last() {
+                Some(first) if first.document.token == lease.document.token => self.duplicates.push(lease),
+                _ => self.leases.push(lease),
+            }
+        }
+    }
+
+    /// The leases as far as coverage is concerned; those whose range cannot be told are left out, see
+    /// [`Listing::unresolved`].
+    pub(crate) fn range_leases(&self, live: &[PhysicalRange]) -> Vec<RangeLease> {
+        let leases = self.leases.iter().filter_map(|lease| {
+            let document = &lease.document;
+            let range = self.range_of(document, live).ok()?;
+            let (token, gone, generation) = (document.token.clone(), document.is_gone(), document.generation());
+            Some(RangeLease { token, range, gone, generation })
+        });
+        leases.collect()
+    }
+
+    /// The range of a lease. An old lease that has none gets that of the physical range that it names; if that cannot be
+    /// told, the reason and what to do.
+    pub(crate) fn range_of(&self, document: &LeaseDocument, live: &[PhysicalRange]) -> Result<FeedRange, String> {
+        if let Some(range) = document.range() {
+            return Ok(range);
+        }
+        match named_range(&document.token, live) {
+            NamedRange::Live(range) | NamedRange::Split(range) => Ok(range),
+            NamedRange::Merged(merged, parents) => {
+                // Where all leases of the merged ranges have one checkpoint, it is that of the merged range.
+                let same = |parent: &RangeId| {
+                    let lease = self.leases.iter().find(|lease| lease.document.token.as_str() == parent.as_str());
+                    lease.is_some_and(|lease| lease.document.continuation == document.continuation)
+                };
+                if document.continuation.is_some() && parents.iter().all(same) {
+                    return Ok(merged);
+                }
+                Err(unresolved(&document.token, "its physical range was merged with others"))
+            }
+            NamedRange::Unknown => Err(unresolved(&document.token, "no live physical range descends from it")),
+        }
+    }
+
+    /// The ranges of old leases that do not say theirs.
+    pub(crate) fn resolved(&self, live: &[PhysicalRange]) -> BTreeMap<LeaseToken, FeedRange> {
+        let found = self
+            .without_range()
+            .filter_map(|document| Some((document.token.clone(), self.range_of(document, live).ok()?)));
+        found.collect()
+    }
+
+    /// Old leases whose range cannot be told, each with the reason and what to do.
+    pub(crate) fn unresolved(&self, live: &[PhysicalRange]) -> Vec<(LeaseToken, String)> {
+        let reasons = self
+            .without_range()
+            .filter_map(|document| Some((document.token.clone(), self.range_of(document, live).err()?)));
+        reasons.collect()
+    }
+
+    fn without_range(&self) -> impl Iterator<Item = &LeaseDocument> {
+        self.leases.iter().map(|lease| &lease.document).filter(|document| document.range().is_none())
+    }
+
     /// The lease with this token.
-    pub fn find(&self, token: &LeaseToken) -> Option<&StoredLease> {
+    pub(crate) fn find(&self, token: &LeaseToken) -> Option<&StoredLease> {
         let at = self.leases.binary_search_by(|lease| lease.document.token.cmp(token)).ok()?;
         self.leases.get(at)
     }
@@ -46,7 +122,7 @@ impl Listing {
 
 /// The leases of one processor in their container.
 #[derive(Clone, Debug)]
-pub struct LeaseStore {
+pub(crate) struct LeaseStore {
     container: Container,
     prefix: LeasePrefix,
     layout: Layout,
@@ -57,7 +133,7 @@ impl LeaseStore {
     ///
     /// # Errors
     /// `InvalidArgument` if the container's partition key is neither `/id` nor `/partitionKey`.
-    pub fn new(container: Container, prefix: LeasePrefix) -> Result<Self> {
+    pub(crate) fn new(container: Container, prefix: LeasePrefix) -> Result<Self> {
         let identity = container.identity();
         let paths: Vec<&str> = identity.partition_key.paths().collect();
         let layout = match paths.as_slice() {
@@ -75,17 +151,17 @@ impl LeaseStore {
     }
 
     /// The container that holds the leases.
-    pub fn container(&self) -> &Container {
+    pub(crate) fn container(&self) -> &Container {
         &self.container
     }
 
     /// How their ids begin.
-    pub fn prefix(&self) -> &LeasePrefix {
+    pub(crate) fn prefix(&self) -> &LeasePrefix {
         &self.prefix
     }
 
     /// What `partitionKey` of a new document must be.
-    pub fn partition_key_field(&self, id: &str) -> Option<String> {
+    pub(crate) fn partition_key_field(&self, id: &str) -> Option<String> {
         (self.layout == Layout::PartitionKey).then(|| id.to_owned())
     }
 
@@ -101,15 +177,16 @@ impl LeaseStore {
     ///
     /// # Errors
     /// Those of the store; unreadable documents are part of the result.
-    pub async fn list(&self) -> Result<Listing> {
+    pub(crate) async fn list(&self) -> Result<Listing> {
         let mut listing = Listing::default();
+        let mut leases = Vec::new();
         for item in self.container.list(&self.prefix.leases()).await? {
             match LeaseDocument::parse(&item.body) {
-                Ok(document) => listing.leases.push(StoredLease { document, etag: item.etag }),
+                Ok(document) => leases.push(StoredLease { document, etag: item.etag }),
                 Err(error) => listing.broken.push((item.id.to_string(), error)),
             }
         }
-        listing.leases.sort_by(|a, b| a.document.token.cmp(&b.document.token));
+        listing.add_all(leases);
         Ok(listing)
     }
 
@@ -117,10 +194,11 @@ impl LeaseStore {
     ///
     /// # Errors
     /// Those of the store, and `Corrupt` if the document cannot be read.
-    pub async fn read(&self, lease: &LeaseDocument) -> Result<Option<StoredLease>> {
+    pub(crate) async fn read(&self, lease: &LeaseDocument) -> Result<Option<StoredLease>> {
         let Some(item) = self.read_raw(&lease.id, lease.partition_key.as_deref()).await? else { return Ok(None) };
         let document = LeaseDocument::parse(&item.body).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("lease {} cannot be read: {error}", lease.token))
+            let message = format!("lease {} cannot be read: {error}", lease.token);
+            Error::new(Error::from(error).kind(), message)
         })?;
         Ok(Some(StoredLease { document, etag: item.etag }))
     }
@@ -129,7 +207,7 @@ impl LeaseStore {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn read_raw(&self, id: &str, partition_key: Option<&str>) -> Result<Option<Item>> {
+    pub(crate) async fn read_raw(&self, id: &str, partition_key: Option<&str>) -> Result<Option<Item>> {
         match self.container.backend().read_item(&self.key(id, partition_key)?).await {
             Ok(item) => Ok(Some(item)),
             Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(None),
@@ -141,7 +219,7 @@ impl LeaseStore {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn create(&self, document: LeaseDocument) -> Result<Option<StoredLease>> {
+    pub(crate) async fn create(&self, document: LeaseDocument) -> Result<Option<StoredLease>> {
         let etag = self.create_raw(&document.id, document.partition_key.as_deref(), document.to_json()).await?;
         Ok(etag.map(|etag| StoredLease { document, etag }))
     }
@@ -150,7 +228,12 @@ impl LeaseStore {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn create_raw(&self, id: &str, partition_key: Option<&str>, body: Vec<u8>) -> Result<Option<ETag>> {
+    pub(crate) async fn create_raw(
+        &self,
+        id: &str,
+        partition_key: Option<&str>,
+        body: Vec<u8>,
+    ) -> Result<Option<ETag>> {
         let write = Write::Create { body: Bytes::from(body) };
         match self.write(id, partition_key, write).await {
             Ok(etag) => Ok(etag),
@@ -163,10 +246,9 @@ impl LeaseStore {
     ///
     /// # Errors
     /// `PreconditionFailed` if the lease has changed, `ItemNotFound` if it is gone, and those of the store.
-    pub async fn replace(&self, document: &LeaseDocument, version: &ETag) -> Result<ETag> {
+    pub(crate) async fn replace(&self, document: &LeaseDocument, version: &ETag) -> Result<ETag> {
         let body = Bytes::from(document.to_json());
-        let if_match = (!mutant::is(Mutant::CheckpointWithoutIfMatch)).then(|| version.clone());
-        let write = Write::Replace { body, if_match };
+        let write = Write::Replace { body, if_match: Some(version.clone()) };
         versioned(self.write(&document.id, document.partition_key.as_deref(), write).await?)
     }
 
@@ -174,7 +256,7 @@ impl LeaseStore {
     ///
     /// # Errors
     /// As for [`LeaseStore::replace`].
-    pub async fn replace_raw(
+    pub(crate) async fn replace_raw(
         &self,
         id: &str,
         partition_key: Option<&str>,
@@ -189,7 +271,7 @@ impl LeaseStore {
     ///
     /// # Errors
     /// `PreconditionFailed` if the lease has changed, `ItemNotFound` if it is gone, and those of the store.
-    pub async fn delete(&self, lease: &StoredLease) -> Result<()> {
+    pub(crate) async fn delete(&self, lease: &StoredLease) -> Result<()> {
         let document = &lease.document;
         self.delete_raw(&document.id, document.partition_key.as_deref(), &lease.etag).await
     }
@@ -198,7 +280,7 @@ impl LeaseStore {
     ///
     /// # Errors
     /// As for [`LeaseStore::delete`].
-    pub async fn delete_raw(&self, id: &str, partition_key: Option<&str>, version: &ETag) -> Result<()> {
+    pub(crate) async fn delete_raw(&self, id: &str, partition_key: Option<&str>, version: &ETag) -> Result<()> {
         let write = Write::Delete { id: ItemId::new(id)?, if_match: Some(version.clone()) };
         self.write(id, partition_key, write).await.map(drop)
     }
@@ -210,9 +292,24 @@ impl LeaseStore {
     }
 
     /// The id of the lease with this token.
-    pub fn lease_id(&self, token: &LeaseToken) -> String {
+    pub(crate) fn lease_id(&self, token: &LeaseToken) -> String {
         self.prefix.lease_id(token)
     }
+}
+
+fn unresolved(token: &LeaseToken, reason: &str) -> String {
+    format!(
+        "lease {token} has no FeedRange, and {reason}: write its range into FeedRange of the document, or delete the \
+         document and seek"
+    )
+}
+
+/// Which of two documents for one token comes first.
+fn precedence(a: &LeaseDocument, b: &LeaseDocument) -> std::cmp::Ordering {
+    // A position that is not a number of ours is left to the tie-break: it cannot be compared.
+    let position =
+        |document: &LeaseDocument| -> Option<u64> { document.continuation.as_ref()?.trim_matches('"').parse().ok() };
+    b.epoch().cmp(&a.epoch()).then_with(|| position(a).cmp(&position(b))).then_with(|| a.id.cmp(&b.id))
 }
 
 fn versioned(etag: Option<ETag>) -> Result<ETag> {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use changefeed_core::{Container, Error, ErrorKind, Result};
 
-use crate::mutant::{self, Mutant};
+use super::document::LONGEST_PROMISE;
 
-/// The intervals of one host. All hosts of a processor should use the same.
+/// The intervals of one host. Hosts of one processor may use different ones: each lease says what its owner promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTiming {
-    /// Between two looks at who owns what.
+    /// Between two listings of all leases.
     pub acquire: Duration,
     /// Between two renewals of an idle lease.
     pub renew: Duration,
-    /// After this long without a sign of life a lease is free.
+    /// After this long without a renewal other hosts may take a lease. At most 10 minutes.
     pub expiration: Duration,
 }
 
@@ -29,7 +29,7 @@ impl LeaseTiming {
         expiration: Duration::from_secs(8),
     };
 
-    /// What hosts use unless told otherwise: depends on how far away their leases are.
+    /// The default: depends on whether the lease container is in the same process.
     pub fn for_container(leases: &Container) -> Self {
         match leases.identity().account_host.as_str() {
             "localhost" => Self::EMBEDDED,
@@ -53,6 +53,12 @@ impl LeaseTiming {
                  otherwise one slow request loses the lease"
             ));
         }
+        if expiration > LONGEST_PROMISE {
+            return refuse(format!(
+                "the expiration interval ({expiration:?}) must not exceed {LONGEST_PROMISE:?}: other hosts wait no longer \
+                 for an owner that died"
+            ));
+        }
         if acquire > expiration {
             return refuse(format!(
                 "the acquire interval ({acquire:?}) must not exceed the expiration interval ({expiration:?})"
@@ -64,9 +70,7 @@ impl LeaseTiming {
     /// How long after its last renewal a host may still begin work. Shorter than the expiration interval, so that no
     /// drift of clocks lets two hosts work at once.
     pub fn fence(&self) -> Duration {
-        if mutant::is(Mutant::NoSelfFencing) {
-            return self.expiration * 10_000;
-        }
+        crate::planted!(NoSelfFencing => return self.expiration * 10_000);
         self.expiration * 4 / 5
     }
 
@@ -75,8 +79,8 @@ impl LeaseTiming {
         self.expiration / 4
     }
 
-    /// How long an owner has to answer a request to hand a lease over.
-    pub fn hand_over(&self) -> Duration {
-        self.expiration / 2
+    /// How long a request of a host that owns nothing counts: after that its author is taken for dead.
+    pub fn request_lifetime(&self) -> Duration {
+        self.expiration * 3
     }
 }

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard},
@@ -12,14 +12,19 @@ use std::{
 };
 
 use changefeed::{
-    Changes, Context, Latest, LeaseToken, Notification, Processor, ProcessorBuilder, Running,
+    Changes, Context, Control, DeadLetters, Failure, Latest, LeaseToken, Notification, Processor, ProcessorBuilder,
+    Running,
     core::{Container, FeedRange, PhysicalRange, StartFrom, Timestamp},
     embedded::Engine,
     runtime::{BoxFuture, Runtime, TokioRuntime},
 };
-use changefeed_testkit::clock::TestClock;
+use changefeed_testkit::{
+    clock::TestClock,
+    faulty::{FaultPlan, Faulty},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::watch;
 
 /// What is sold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -30,6 +35,7 @@ pub(crate) struct Order {
 }
 
 /// A store with containers for orders, leases and dead letters.
+#[derive(Clone)]
 pub(crate) struct Shop {
     pub(crate) engine: Engine,
     pub(crate) clock: TestClock,
@@ -97,6 +103,67 @@ impl Shop {
         start(self.processor(instance), seen).await
     }
 
+    /// Operator commands for processor `mailer`.
+    pub(crate) fn control(&self) -> Control {
+        Control::new("mailer", &self.orders, &self.leases).runtime(self.runtime())
+    }
+
+    /// The dead letters of processor `mailer`.
+    pub(crate) fn letters(&self) -> DeadLetters {
+        DeadLetters::new(&self.rejected).processor("mailer").runtime(self.runtime())
+    }
+
+    /// The ids of the items in the dead-letter container, sorted.
+    pub(crate) async fn dead_lettered(&self) -> Vec<String> {
+        let letters = self.letters().list().await.expect("list");
+        let mut items: Vec<String> = letters.into_iter().map(|letter| letter.item_id).collect();
+        items.sort_unstable();
+        items
+    }
+
+    /// The owner of each lease, by token.
+    pub(crate) async fn owners(&self) -> Vec<Option<String>> {
+        let documents = self.lease_documents().await;
+        documents.values().map(|lease| lease["Owner"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Whether no lease has an owner.
+    pub(crate) async fn is_released(&self) -> bool {
+        self.owners().await.iter().all(Option::is_none)
+    }
+
+    /// Edits a lease document as another program would: replaces the version that was read.
+    pub(crate) async fn edit_lease(&self, token: &str, edit: impl Fn(&mut Value)) {
+        for _ in 0..16 {
+            let items = self.leases.list("mailer").await.expect("list");
+            let found = items.iter().map(|item| (&item.etag, item.parse::<Value>().expect("json")));
+            let (etag, mut lease) = found.into_iter().find(|(_, lease)| lease["LeaseToken"] == token).expect("lease");
+            edit(&mut lease);
+            if self.leases.replace_if(&lease, etag).await.is_ok() {
+                return;
+            }
+        }
+        panic!("lease {token} kept changing");
+    }
+
+    /// Makes `owner`, a host of the .NET SDK, the owner of a lease: it sets owner and time and copies the properties.
+    pub(crate) async fn dotnet_acquires(&self, token: &str, owner: &str) {
+        self.edit_lease(token, |lease| {
+            lease["Owner"] = owner.into();
+            lease["timestamp"] = "2026-11-16T20:00:00.0000000Z".into();
+        })
+        .await;
+    }
+
+    /// Renews a lease as a host of the .NET SDK does; false if the lease is no longer its own.
+    pub(crate) async fn dotnet_renews(&self, token: &str, owner: &str) -> bool {
+        let owned = self.lease_documents().await[token]["Owner"] == owner;
+        if owned {
+            self.dotnet_acquires(token, owner).await;
+        }
+        owned
+    }
+
     /// The lease documents of processor `mailer`, by token, as JSON.
     pub(crate) async fn lease_documents(&self) -> BTreeMap<String, Value> {
         let items = self.leases.list("mailer").await.expect("list");
@@ -107,6 +174,17 @@ impl Shop {
 
 pub(crate) fn order(item: u64, version: u64) -> Order {
     Order { id: format!("o{item}"), customer: format!("c{}", item % 50), version }
+}
+
+/// The LSN of the checkpoint in a lease document; 0 if it has none.
+pub(crate) fn checkpoint(lease: &Value) -> u64 {
+    let token = lease["ContinuationToken"].as_str().unwrap_or("0");
+    token.trim_matches('"').parse().expect("an LSN")
+}
+
+/// A container that fails as `plan` says.
+pub(crate) fn faulty(container: &Container, plan: impl FaultPlan) -> Container {
+    Container::new(Arc::new(Faulty::new(Arc::clone(container.backend()), plan)))
 }
 
 pub(crate) async fn start(builder: ProcessorBuilder<Latest>, seen: &Seen) -> Running {
@@ -142,6 +220,11 @@ impl Seen {
         std::mem::take(&mut *self.lock())
     }
 
+    /// The ids of the items, in order of delivery.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.lock().iter().map(|order| order.id.clone()).collect()
+    }
+
     /// How often each (item, version) was delivered.
     pub(crate) fn counts(&self) -> BTreeMap<(String, u64), usize> {
         let mut counts = BTreeMap::new();
@@ -149,6 +232,101 @@ impl Seen {
             *counts.entry((order.id.clone(), order.version)).or_default() += 1;
         }
         counts
+    }
+}
+
+/// One call of a delegate.
+#[derive(Clone, Debug)]
+pub(crate) struct DelegateCall {
+    pub(crate) instance: String,
+    pub(crate) lease: String,
+    pub(crate) attempt: u32,
+    pub(crate) orders: Vec<Order>,
+    /// Whether the delegate ran to its end.
+    pub(crate) finished: bool,
+}
+
+/// The delegate calls of all hosts, in the order in which they began.
+#[derive(Clone, Default)]
+pub(crate) struct Calls(Arc<Mutex<Vec<DelegateCall>>>);
+
+impl Calls {
+    /// Notes that a call begins; returns its number, for [`Calls::finish`].
+    pub(crate) fn begin(&self, changes: &Changes<Order>, ctx: &Context) -> usize {
+        let mut calls = self.0.lock().expect("lock");
+        calls.push(DelegateCall {
+            instance: ctx.instance().to_owned(),
+            lease: ctx.lease().to_string(),
+            attempt: ctx.attempt(),
+            orders: changes.iter().cloned().collect(),
+            finished: false,
+        });
+        calls.len() - 1
+    }
+
+    pub(crate) fn finish(&self, call: usize) {
+        self.0.lock().expect("lock")[call].finished = true;
+    }
+
+    pub(crate) fn all(&self) -> Vec<DelegateCall> {
+        self.0.lock().expect("lock").clone()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().expect("lock").len()
+    }
+
+    /// How often each (item, version) was given to a delegate, whether that ran to its end or not.
+    pub(crate) fn given(&self) -> BTreeMap<(String, u64), usize> {
+        let mut given = BTreeMap::new();
+        for order in self.all().into_iter().flat_map(|call| call.orders) {
+            *given.entry((order.id, order.version)).or_default() += 1;
+        }
+        given
+    }
+
+    /// The (item, version) pairs of calls that ran to their end.
+    pub(crate) fn handled(&self) -> BTreeSet<(String, u64)> {
+        let finished = self.all().into_iter().filter(|call| call.finished);
+        finished.flat_map(|call| call.orders).map(|order| (order.id, order.version)).collect()
+    }
+}
+
+/// Starts a host whose delegate takes `time` for each batch.
+pub(crate) async fn start_slow(
+    builder: ProcessorBuilder<Latest>,
+    runtime: Arc<dyn Runtime>,
+    time: Duration,
+    calls: &Calls,
+) -> Running {
+    let calls = calls.clone();
+    let delegate = move |changes: Changes<Order>, ctx: Context| {
+        let (calls, runtime) = (calls.clone(), Arc::clone(&runtime));
+        async move {
+            let call = calls.begin(&changes, &ctx);
+            runtime.sleep(time).await;
+            calls.finish(call);
+            Ok(())
+        }
+    };
+    builder.build(delegate).expect("build").start().await.expect("start")
+}
+
+/// Holds whoever passes until it is opened.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<watch::Sender<bool>>);
+
+impl Gate {
+    pub(crate) fn closed() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(crate) async fn pass(&self) {
+        drop(self.0.subscribe().wait_for(|open| *open).await);
     }
 }
 
@@ -168,6 +346,17 @@ impl Heard {
 
     pub(crate) fn count(&self, wanted: impl Fn(&Notification) -> bool) -> usize {
         self.0.lock().expect("lock").iter().filter(|notification| wanted(notification)).count()
+    }
+
+    /// How many errors were reported, and with a text that contains `part`.
+    pub(crate) fn errors(&self, part: &str) -> usize {
+        self.count(|notification| {
+            matches!(notification, Notification::Error(_, failure) if failure.to_string().contains(part))
+        })
+    }
+
+    pub(crate) fn failures(&self, wanted: impl Fn(&Failure) -> bool) -> usize {
+        self.count(|notification| matches!(notification, Notification::Error(_, failure) if wanted(failure)))
     }
 
     pub(crate) fn text(&self) -> String {

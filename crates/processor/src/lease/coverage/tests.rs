@@ -19,29 +19,29 @@ fn live(texts: &[&str]) -> Vec<PhysicalRange> {
 }
 
 /// `7:20-30` is a version 0 lease, `20-30` a version 1 lease, with a `!` in front a tombstone.
-fn lease(text: &str) -> Covered {
+fn lease(text: &str) -> RangeLease {
     let (text, gone) = text.strip_prefix('!').map_or((text, false), |rest| (rest, true));
     let (token, bounds) = text.split_once(':').unwrap_or((text, text));
-    Covered { token: token.parse().unwrap(), range: range(bounds), gone }
+    RangeLease { token: token.parse().unwrap(), range: range(bounds), gone, generation: 0 }
 }
 
-fn leases(texts: &[&str]) -> Vec<Covered> {
+fn leases(texts: &[&str]) -> Vec<RangeLease> {
     texts.iter().map(|text| lease(text)).collect()
 }
 
 /// Children in the same notation.
-fn shown(children: &[Child]) -> Vec<String> {
-    let one = |child: &Child| match child.version {
+fn shown(children: &[NewLease]) -> Vec<String> {
+    let one = |child: &NewLease| match child.version {
         LeaseVersion::Range => format!("{}:{}", child.token, child.range),
         LeaseVersion::FeedRange => child.token.to_string(),
     };
     children.iter().map(one).collect()
 }
 
-fn replaced(succession: Succession) -> Option<Vec<String>> {
+fn replaced(succession: SplitPlan) -> Option<Vec<String>> {
     match succession {
-        Succession::Keep => None,
-        Succession::Replace(children) => Some(shown(&children)),
+        SplitPlan::Keep => None,
+        SplitPlan::Replace(children) => Some(shown(&children)),
     }
 }
 
@@ -110,7 +110,7 @@ fn successors_follow_the_rules_of_the_net_sdk() {
         ("nothing live: better to wait than to guess", "0:-20", &[], None),
     ] {
         let parent = lease(parent);
-        let succession = successors(&parent, &live(ranges), std::slice::from_ref(&parent));
+        let succession = split_plan(&parent, &live(ranges), std::slice::from_ref(&parent));
         assert_eq!(
             replaced(succession),
             expected.map(|texts| texts.iter().map(ToString::to_string).collect()),
@@ -141,7 +141,7 @@ fn children_that_exist_are_not_made_again() {
     ] {
         let mut all = leases(others);
         all.push(lease(parent));
-        let succession = successors(&lease(parent), &live(ranges), &all);
+        let succession = split_plan(&lease(parent), &live(ranges), &all);
         assert_eq!(replaced(succession).unwrap(), expected, "{case}");
     }
 }
@@ -150,7 +150,7 @@ fn children_that_exist_are_not_made_again() {
 fn tombstones_and_parents_left_over_change_nothing_for_a_lease_that_can_go_on() {
     let kept = lease("10-20");
     let all = leases(&["10-20", "!15-30", "!12-14", "!10-20", "-30", "4:10-20"]);
-    assert_eq!(successors(&kept, &live(&["9:-FF"]), &all), Succession::Keep);
+    assert_eq!(split_plan(&kept, &live(&["9:-FF"]), &all), SplitPlan::Keep);
 }
 
 #[test]
@@ -185,7 +185,7 @@ impl Chance {
 
 /// What a host has set out to do, one write at a time; it may die in between.
 struct Job {
-    create: Vec<Child>,
+    create: Vec<NewLease>,
     delete: LeaseToken,
 }
 
@@ -194,7 +194,7 @@ struct World {
     chance: Chance,
     live: Vec<PhysicalRange>,
     next_id: u64,
-    leases: Vec<Covered>,
+    leases: Vec<RangeLease>,
     jobs: Vec<Job>,
 }
 
@@ -205,8 +205,8 @@ impl World {
         Self { chance: Chance(seed), live, next_id: 3, leases, jobs: Vec::new() }
     }
 
-    fn covered(child: &Child) -> Covered {
-        Covered { token: child.token.clone(), range: child.range.clone(), gone: false }
+    fn covered(child: &NewLease) -> RangeLease {
+        RangeLease { token: child.token.clone(), range: child.range.clone(), gone: false, generation: 0 }
     }
 
     fn new_range(&mut self, range: FeedRange) {
@@ -238,7 +238,7 @@ impl World {
     /// A host finds a range gone, or a parent left over, and decides.
     fn decide(&mut self) {
         let Some(parent) = self.leases.get(self.chance.below(self.leases.len())) else { return };
-        if let Succession::Replace(create) = successors(parent, &self.live, &self.leases) {
+        if let SplitPlan::Replace(create) = split_plan(parent, &self.live, &self.leases) {
             for (at, child) in create.iter().enumerate() {
                 assert!(parent.range.contains_range(&child.range));
                 assert!(create.iter().skip(at + 1).all(|other| !other.range.overlaps(&child.range)));
@@ -322,7 +322,7 @@ fn when_splits_and_crashes_end_the_leases_tile_the_key_space_and_rest() {
         assert!(audit.holes.is_empty() && audit.covered_by_others.is_empty(), "{audit:?}");
         assert!(audit.overlaps.is_empty(), "seed {seed}: {audit:?}\n{:?}\n{:?}", world.leases, world.live);
         for lease in &world.leases {
-            assert_eq!(successors(lease, &world.live, &world.leases), Succession::Keep);
+            assert_eq!(split_plan(lease, &world.live, &world.leases), SplitPlan::Keep);
         }
         assert_eq!(missing(&world.live, &world.leases), []);
     }
@@ -335,13 +335,13 @@ fn a_split_repeated_after_a_crash_at_any_step_ends_the_same() {
     for crash_after in 0..=3 {
         for order in 0..6 {
             let mut found = vec![parent.clone()];
-            let Succession::Replace(mut first) = successors(&parent, &ranges, &found) else { panic!("kept") };
+            let SplitPlan::Replace(mut first) = split_plan(&parent, &ranges, &found) else { panic!("kept") };
             first.rotate_left(order % 3);
             if order >= 3 {
                 first.swap(0, 1);
             }
             found.extend(first.iter().take(crash_after).map(World::covered));
-            let Succession::Replace(second) = successors(&parent, &ranges, &found) else { panic!("kept") };
+            let SplitPlan::Replace(second) = split_plan(&parent, &ranges, &found) else { panic!("kept") };
             found.extend(second.iter().map(World::covered));
             assert_eq!(audit(&found).covered_by_others, std::slice::from_ref(&parent.token));
             found.retain(|lease| lease.token != parent.token);

@@ -22,6 +22,8 @@ pub enum DocumentError {
     },
     /// A lease of a kind that did not exist when this was written. A .NET host would take it for version 0.
     UnknownVersion(i64),
+    /// A lease that a later version of this library wrote.
+    FutureVersion(u64),
     /// A lease of the Java SDK, whose positions mean nothing here.
     JavaDialect(JavaDialect),
 }
@@ -36,9 +38,14 @@ pub enum JavaDialect {
 }
 
 impl DocumentError {
-    /// Whether a Java host wrote the document.
+    /// Returns `true` if a Java host wrote the document.
     pub fn is_java(&self) -> bool {
         matches!(self, Self::JavaDialect(_))
+    }
+
+    /// Returns `true` if a later version of this library wrote the document.
+    pub fn is_future(&self) -> bool {
+        matches!(self, Self::UnknownVersion(_) | Self::FutureVersion(_))
     }
 
     pub(super) fn bad_field(field: impl Into<String>, problem: impl Into<String>) -> Self {
@@ -52,6 +59,9 @@ impl fmt::Display for DocumentError {
             Self::NotJson { problem } => write!(f, "not a json object ({problem}): repair or delete the document"),
             Self::BadField { field, problem } => write!(f, "{field} {problem}: repair or delete the document"),
             Self::UnknownVersion(number) => write!(f, "lease version {number} is not known here: update this host"),
+            Self::FutureVersion(version) => {
+                write!(f, "properties of version {version} (cf.version) are not known here: update this host")
+            }
             Self::JavaDialect(dialect) => {
                 let method = match dialect {
                     JavaDialect::PhysicalRanges => "handleChanges",
@@ -69,7 +79,7 @@ impl From<DocumentError> for Error {
     fn from(error: DocumentError) -> Self {
         let kind = match error {
             DocumentError::NotJson { .. } | DocumentError::BadField { .. } => ErrorKind::Corrupt,
-            DocumentError::UnknownVersion(_) => ErrorKind::UnknownFormat,
+            DocumentError::UnknownVersion(_) | DocumentError::FutureVersion(_) => ErrorKind::UnknownFormat,
             DocumentError::JavaDialect(_) => ErrorKind::InvalidArgument,
         };
         Self::new(kind, error.to_string())

@@ -1,21 +1,23 @@
-//! `.info`: the document that says "leases were created once", and where the feed of each range began.
+//! `.info`: the document that says that leases were created, and where the feed of each range began.
 
 use std::collections::BTreeMap;
 
-use changefeed_core::{FeedRange, Timestamp};
+use changefeed_core::{Continuation, FeedRange, StartFrom, Timestamp};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 
 use super::{
     DocumentError,
-    members::{Members, Unknown},
+    members::{Extra, Members},
 };
-use crate::lease::coverage::uncovered;
+use crate::lease::ranges::uncovered;
 
-const ANCHORS: &str = "cf.anchors";
+const START_POSITIONS: &str = "cf.anchors";
+/// The identity of the store of the monitored container.
+const STORE: &str = "cf.store";
 
 /// Where the feed of a range began, in a form that does not depend on when it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Anchor {
+pub enum StartPosition {
     /// At its oldest change.
     Beginning,
     /// At the first change at or after this moment.
@@ -24,49 +26,69 @@ pub enum Anchor {
     Continuation(String),
 }
 
-/// Where each range of a container began. A lease that was lost is made anew from it, so no change is skipped.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Anchors(Vec<(FeedRange, Anchor)>);
+impl StartPosition {
+    /// The position as the start of a read.
+    pub(crate) fn to_start(&self) -> StartFrom {
+        match self {
+            Self::Beginning => StartFrom::Beginning,
+            Self::Time(time) => StartFrom::Time(*time),
+            Self::Continuation(token) => StartFrom::Continuation(Continuation::from_token(token.as_str())),
+        }
+    }
 
-impl Anchors {
-    /// In key order; neighbours with one anchor become one entry. Of entries that overlap all count.
-    pub fn new(mut anchors: Vec<(FeedRange, Anchor)>) -> Self {
-        anchors.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let mut merged: Vec<(FeedRange, Anchor)> = Vec::with_capacity(anchors.len());
-        for (range, anchor) in anchors {
+    /// Orders positions that can be compared: the beginning first, then times, then continuations.
+    pub(crate) fn rank(&self) -> (u8, Timestamp) {
+        match self {
+            Self::Beginning => (0, Timestamp::default()),
+            Self::Time(time) => (1, *time),
+            Self::Continuation(_) => (2, Timestamp::default()),
+        }
+    }
+}
+
+/// Where each range of a container began. A lease that was lost is created again from it, so no change is skipped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartPositions(Vec<(FeedRange, StartPosition)>);
+
+impl StartPositions {
+    /// In key order; neighbours with one position become one entry. Of entries that overlap all count.
+    pub fn new(mut positions: Vec<(FeedRange, StartPosition)>) -> Self {
+        positions.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut merged: Vec<(FeedRange, StartPosition)> = Vec::with_capacity(positions.len());
+        for (range, position) in positions {
             if let Some((last, same)) = merged.last_mut()
-                && *same == anchor
+                && *same == position
                 && last.max_exclusive() == range.min_inclusive()
                 && let Ok(both) = FeedRange::new(last.min_inclusive().clone(), range.max_exclusive().clone())
             {
                 *last = both;
             } else {
-                merged.push((range, anchor));
+                merged.push((range, position));
             }
         }
         Self(merged)
     }
 
-    /// The anchors of the keys of a range, in key order. Several, if the range spans ranges that began differently.
-    pub fn of(&self, range: &FeedRange) -> Vec<Anchor> {
-        self.pieces(range).into_iter().map(|(_, anchor)| anchor).collect()
+    /// The positions of the keys of a range, in key order. Several, if the range spans ranges that began differently.
+    pub fn of(&self, range: &FeedRange) -> Vec<StartPosition> {
+        self.pieces(range).into_iter().map(|(_, position)| position).collect()
     }
 
-    /// The range cut where its anchor changes, in key order. Keys without an anchor are left out.
-    pub fn pieces(&self, range: &FeedRange) -> Vec<(FeedRange, Anchor)> {
-        let clip = |(own, anchor): &(FeedRange, Anchor)| Some((own.intersection(range)?, anchor.clone()));
+    /// The range cut where its position changes, in key order. Keys without a position are left out.
+    pub fn pieces(&self, range: &FeedRange) -> Vec<(FeedRange, StartPosition)> {
+        let clip = |(own, position): &(FeedRange, StartPosition)| Some((own.intersection(range)?, position.clone()));
         self.0.iter().filter_map(clip).collect()
     }
 
-    /// The same, but that the keys of `range` begin at `anchor`.
+    /// The same, but that the keys of `range` begin at `position`.
     #[must_use]
-    pub fn moved(&self, range: &FeedRange, anchor: &Anchor) -> Self {
-        let outside = |(own, old): &(FeedRange, Anchor)| {
+    pub fn moved(&self, range: &FeedRange, position: &StartPosition) -> Self {
+        let outside = |(own, old): &(FeedRange, StartPosition)| {
             let left = uncovered(own, [range]);
             left.into_iter().map(|left| (left, old.clone())).collect::<Vec<_>>()
         };
         let kept = self.0.iter().flat_map(outside);
-        Self::new(kept.chain([(range.clone(), anchor.clone())]).collect())
+        Self::new(kept.chain([(range.clone(), position.clone())]).collect())
     }
 
     /// Whether nothing is known.
@@ -77,23 +99,23 @@ impl Anchors {
     fn parse(text: &str) -> Option<Self> {
         let entries: Vec<Entry> = serde_json::from_str(text).ok()?;
         let read = |entry: Entry| {
-            let anchor = match entry.start {
-                Start::Beginning => Anchor::Beginning,
-                Start::Time(millis) => Anchor::Time(Timestamp::from_millis(millis)),
-                Start::Continuation(token) => Anchor::Continuation(token),
+            let position = match entry.start {
+                StoredStart::Beginning => StartPosition::Beginning,
+                StoredStart::Time(millis) => StartPosition::Time(Timestamp::from_millis(millis)),
+                StoredStart::Continuation(token) => StartPosition::Continuation(token),
             };
-            Some((entry.range.parse().ok()?, anchor))
+            Some((entry.range.parse().ok()?, position))
         };
         entries.into_iter().map(read).collect::<Option<_>>().map(Self::new)
     }
 
     fn to_text(&self) -> String {
-        let entry = |(range, anchor): &(FeedRange, Anchor)| Entry {
+        let entry = |(range, position): &(FeedRange, StartPosition)| Entry {
             range: range.to_string(),
-            start: match anchor {
-                Anchor::Beginning => Start::Beginning,
-                Anchor::Time(moment) => Start::Time(moment.as_millis()),
-                Anchor::Continuation(token) => Start::Continuation(token.clone()),
+            start: match position {
+                StartPosition::Beginning => StoredStart::Beginning,
+                StartPosition::Time(moment) => StoredStart::Time(moment.as_millis()),
+                StartPosition::Continuation(token) => StoredStart::Continuation(token.clone()),
             },
         };
         let entries: Vec<_> = self.0.iter().map(entry).collect();
@@ -101,16 +123,16 @@ impl Anchors {
     }
 }
 
-/// One anchor as JSON: `{"range":"-FF","start":"beginning"}`, `"start":{"time":<ms>}` or `{"continuation":"…"}`.
+/// One position as JSON: `{"range":"-FF","start":"beginning"}`, `"start":{"time":<ms>}` or `{"continuation":"…"}`.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     range: String,
-    start: Start,
+    start: StoredStart,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Start {
+enum StoredStart {
     Beginning,
     Time(u64),
     Continuation(String),
@@ -122,45 +144,56 @@ pub struct InfoDocument {
     id: String,
     partition_key: Option<String>,
     properties: BTreeMap<String, String>,
-    anchors: Anchors,
-    unknown: Unknown,
+    positions: StartPositions,
+    extra: Extra,
 }
 
 impl InfoDocument {
-    /// A new one. Without anchors it is what a .NET host writes.
-    pub fn new(id: &str, partition_key: Option<String>, anchors: &Anchors) -> Self {
-        let entry = (!anchors.is_empty()).then(|| (ANCHORS.to_owned(), anchors.to_text()));
+    /// A new one. Without positions it is what a .NET host writes.
+    pub fn new(id: &str, partition_key: Option<String>, positions: &StartPositions) -> Self {
+        let entry = (!positions.is_empty()).then(|| (START_POSITIONS.to_owned(), positions.to_text()));
         let properties = entry.into_iter().collect();
-        let (id, anchors, unknown) = (id.to_owned(), anchors.clone(), Unknown::default());
-        Self { id, partition_key, properties, anchors, unknown }
+        let (id, positions, extra) = (id.to_owned(), positions.clone(), Extra::default());
+        Self { id, partition_key, properties, positions, extra }
     }
 
     /// Reads one, of ours or of a .NET host.
     ///
     /// # Errors
-    /// If it is not an object with an id, or its anchors cannot be read: guessing them could skip changes.
+    /// If it is not an object with an id, or its positions cannot be read: guessing them could skip changes.
     pub fn parse(body: &[u8]) -> Result<Self, DocumentError> {
         let mut members = Members::parse(body)?;
         let id = members.take_id()?;
         let partition_key = members.take_text("partitionKey")?;
         let properties = members.take_properties()?;
-        let anchors = match properties.get(ANCHORS) {
-            None => Anchors::default(),
-            Some(text) => Anchors::parse(text)
-                .ok_or_else(|| DocumentError::bad_field(format!("properties.{ANCHORS}"), "is not a list of anchors"))?,
+        let positions = match properties.get(START_POSITIONS) {
+            None => StartPositions::default(),
+            Some(text) => StartPositions::parse(text).ok_or_else(|| {
+                DocumentError::bad_field(format!("properties.{START_POSITIONS}"), "is not a list of positions")
+            })?,
         };
-        Ok(Self { id, partition_key, properties, anchors, unknown: members.into_unknown() })
+        Ok(Self { id, partition_key, properties, positions, extra: members.into_extra() })
     }
 
     /// Where each range began; empty if a .NET host created the document.
-    pub fn anchors(&self) -> Anchors {
-        self.anchors.clone()
+    pub fn start_positions(&self) -> StartPositions {
+        self.positions.clone()
     }
 
     /// Sets where each range begins.
-    pub fn set_anchors(&mut self, anchors: &Anchors) {
-        self.properties.insert(ANCHORS.to_owned(), anchors.to_text());
-        self.anchors = anchors.clone();
+    pub fn set_start_positions(&mut self, positions: &StartPositions) {
+        self.properties.insert(START_POSITIONS.to_owned(), positions.to_text());
+        self.positions = positions.clone();
+    }
+
+    /// The identity of the store that the positions belong to; `None` if a host of version 1 or of .NET created it.
+    pub fn store(&self) -> Option<&str> {
+        self.properties.get(STORE).map(String::as_str)
+    }
+
+    /// Sets the identity of the store that the positions belong to.
+    pub fn set_store(&mut self, store: &str) {
+        self.properties.insert(STORE.to_owned(), store.to_owned());
     }
 
     /// The document as it is stored.
@@ -179,7 +212,7 @@ impl Serialize for InfoDocument {
         if !self.properties.is_empty() {
             map.serialize_entry("properties", &self.properties)?;
         }
-        self.unknown.serialize_into(&mut map)?;
+        self.extra.serialize_into(&mut map)?;
         map.end()
     }
 }

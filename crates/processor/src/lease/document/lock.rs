@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::{
     DocumentError,
     iso::iso,
-    members::{Members, Unknown},
+    members::{Extra, Members},
 };
 
 const NONCE: &str = "cf.nonce";
@@ -27,14 +27,14 @@ pub struct LockDocument {
     partition_key: Option<String>,
     ttl: Option<i64>,
     properties: BTreeMap<String, String>,
-    unknown: Unknown,
+    extra: Extra,
 }
 
 impl LockDocument {
-    /// A lock of ours. The nonce must be one that nobody else uses: after an unknown outcome it tells whose it is.
+    /// A lock of ours. The nonce must be one that nobody else uses: after an extra outcome it tells whose it is.
     pub fn new(id: &str, partition_key: Option<String>, nonce: &str) -> Self {
         let properties = BTreeMap::from([(NONCE.to_owned(), nonce.to_owned())]);
-        Self { id: id.to_owned(), partition_key, ttl: Some(TTL_SECONDS), properties, unknown: Unknown::default() }
+        Self { id: id.to_owned(), partition_key, ttl: Some(TTL_SECONDS), properties, extra: Extra::default() }
     }
 
     /// Names the holder and the moment, for people who look at a lock that stays.
@@ -56,7 +56,7 @@ impl LockDocument {
             partition_key: members.take_text("partitionKey")?,
             ttl: members.take("ttl", "a whole number")?,
             properties: members.take_properties()?,
-            unknown: members.into_unknown(),
+            extra: members.into_extra(),
         })
     }
 
@@ -89,7 +89,7 @@ impl Serialize for LockDocument {
         if !self.properties.is_empty() {
             map.serialize_entry("properties", &self.properties)?;
         }
-        self.unknown.serialize_into(&mut map)?;
+        self.extra.serialize_into(&mut map)?;
         map.end()
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Members<'a>(Vec<(Name<'a>, &'a RawValue)>);
 
 /// Members that nobody knows, to be written back.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Unknown(Vec<(String, Box<RawValue>)>);
+pub(super) struct Extra(Vec<(String, Box<RawValue>)>);
 
 impl<'a> Members<'a> {
     /// Reads an object; refuses one that has a member twice, because readers differ in which one they take.
@@ -77,8 +77,8 @@ impl<'a> Members<'a> {
     }
 
     /// What is left.
-    pub(super) fn into_unknown(self) -> Unknown {
-        Unknown(self.0.into_iter().map(|(name, value)| (name.0.into_owned(), value.to_owned())).collect())
+    pub(super) fn into_extra(self) -> Extra {
+        Extra(self.0.into_iter().map(|(name, value)| (name.0.into_owned(), value.to_owned())).collect())
     }
 }
 
@@ -91,21 +91,21 @@ fn text(value: &RawValue) -> Result<Option<String>, serde_json::Error> {
     }
 }
 
-impl Unknown {
+impl Extra {
     /// Writes all of them.
     pub(super) fn serialize_into<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         self.0.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))
     }
 }
 
-impl PartialEq for Unknown {
+impl PartialEq for Extra {
     fn eq(&self, other: &Self) -> bool {
         let texts = |(name, value): &(String, Box<RawValue>)| (name.clone(), value.get().to_owned());
         self.0.iter().map(texts).eq(other.0.iter().map(texts))
     }
 }
 
-impl Eq for Unknown {}
+impl Eq for Extra {}
 
 /// The name of a member: borrowed, unless it was written with escapes.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! Every kind and state of a document against its golden file, and what is refused.
 
+use std::time::Duration;
+
 use changefeed_core::{ContainerIdentity, Error, ErrorKind, PartitionKeyDefinition};
 
 use super::{super::prefix::LeasePrefix, *};
@@ -9,6 +11,8 @@ macro_rules! golden {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/lease/", $name, ".json")).trim_end()
     };
 }
+
+const NO_TIME: Duration = Duration::ZERO;
 
 /// 2026-01-02T03:04:05.678Z.
 const NOW: Timestamp = Timestamp::from_millis(1_767_323_045_678);
@@ -60,6 +64,10 @@ fn refusal(body: &str) -> DocumentError {
     LeaseDocument::parse(body.as_bytes()).unwrap_err()
 }
 
+fn retrying() -> Status {
+    Status::Retrying { attempts: 3, of: Some(5), error: "no route to host".into() }
+}
+
 /// A lease with one member replaced or added.
 fn with(name: &str, value: &str) -> String {
     let mut lease: serde_json::Map<_, _> = serde_json::from_str(golden!("created")).unwrap();
@@ -74,12 +82,14 @@ fn every_kind_of_lease_is_written_as_its_golden_file_says() {
         lease.set_hand_over(Some("host-2"));
         lease
     };
-    let struggling = {
+    let searching = {
         let mut lease = checkpointed();
         lease.set_epoch(4);
         lease.set_attempts(&Attempts { continuation: lease.continuation.clone(), count: 3 });
-        lease.set_suspect(Some("order-17 at 7053"));
-        lease.set_state(Some("retry 3 of 5:\nno route to host"));
+        let search = Search { first: Some("7053:order-17".into()), window: 1, crashes: 1, ..Search::default() };
+        lease.set_search(Some(&search));
+        lease.set_status(Some(&retrying()));
+        lease.set_promise("host-1", Duration::from_secs(60));
         lease.set_generation(2);
         lease.set_paused(true);
         lease
@@ -102,7 +112,7 @@ fn every_kind_of_lease_is_written_as_its_golden_file_says() {
         (owned(), golden!("owned")),
         (checkpointed(), golden!("checkpointed")),
         (hand_over, golden!("hand-over")),
-        (struggling, golden!("struggling")),
+        (searching, golden!("searching")),
         (tombstone, golden!("tombstone")),
         (feed_range, golden!("feed-range")),
         (partition_key, golden!("partition-key")),
@@ -120,7 +130,7 @@ fn a_lease_that_was_read_is_written_back_byte_for_byte() {
         golden!("owned"),
         golden!("checkpointed"),
         golden!("hand-over"),
-        golden!("struggling"),
+        golden!("searching"),
         golden!("tombstone"),
         golden!("feed-range"),
         golden!("partition-key"),
@@ -135,13 +145,13 @@ fn a_lease_that_was_read_is_written_back_byte_for_byte() {
 
 #[test]
 fn the_lock_and_the_marker_are_written_as_their_golden_files_say() {
-    let anchors = Anchors::new(vec![
-        (range("1F-FF"), Anchor::Continuation("\"7052\"".into())),
-        (range("-05C1DFFFFFFFFC"), Anchor::Beginning),
-        (range("05C1DFFFFFFFFC-1F"), Anchor::Time(NOW)),
+    let anchors = StartPositions::new(vec![
+        (range("1F-FF"), StartPosition::Continuation("\"7052\"".into())),
+        (range("-05C1DFFFFFFFFC"), StartPosition::Beginning),
+        (range("05C1DFFFFFFFFC-1F"), StartPosition::Time(NOW)),
     ]);
     let [info, lock] = [prefix().info_id(), prefix().lock_id()];
-    let none = Anchors::default();
+    let none = StartPositions::default();
     for (info, golden) in [
         (InfoDocument::new(&info, None, &anchors), golden!("info")),
         (InfoDocument::new(&info, None, &none), golden!("info-net")),
@@ -163,33 +173,38 @@ fn the_lock_and_the_marker_are_written_as_their_golden_files_say() {
 
 #[test]
 fn a_marker_gives_the_anchors_of_any_range_in_key_order() {
-    let anchors = InfoDocument::parse(golden!("info").as_bytes()).unwrap().anchors();
-    let (time, position) = (Anchor::Time(NOW), Anchor::Continuation("\"7052\"".into()));
-    assert_eq!(anchors.of(&range("-05")), [Anchor::Beginning]);
+    let anchors = InfoDocument::parse(golden!("info").as_bytes()).unwrap().start_positions();
+    let (time, position) = (StartPosition::Time(NOW), StartPosition::Continuation("\"7052\"".into()));
+    assert_eq!(anchors.of(&range("-05")), [StartPosition::Beginning]);
     assert_eq!(anchors.of(&range("1F-20")), std::slice::from_ref(&position));
-    assert_eq!(anchors.of(&FeedRange::full()), [Anchor::Beginning, time.clone(), position.clone()]);
+    assert_eq!(anchors.of(&FeedRange::full()), [StartPosition::Beginning, time.clone(), position.clone()]);
     assert_eq!(anchors.pieces(&range("10-20")), [(range("10-1F"), time), (range("1F-20"), position)]);
-    let partial = Anchors::new(vec![(range("10-20"), Anchor::Beginning)]);
+    let partial = StartPositions::new(vec![(range("10-20"), StartPosition::Beginning)]);
     assert_eq!(partial.of(&range("20-30")), []);
-    assert_eq!(partial.pieces(&range("-FF")), [(range("10-20"), Anchor::Beginning)]);
+    assert_eq!(partial.pieces(&range("-FF")), [(range("10-20"), StartPosition::Beginning)]);
 }
 
 #[test]
 fn neighbours_that_began_alike_share_an_entry() {
-    let split = |start: Anchor| Anchors::new(vec![(range("10-FF"), start.clone()), (range("-10"), start)]);
-    assert_eq!(split(Anchor::Beginning), Anchors::new(vec![(FeedRange::full(), Anchor::Beginning)]));
-    let apart = Anchors::new(vec![(range("-10"), Anchor::Beginning), (range("20-FF"), Anchor::Beginning)]);
+    let split =
+        |start: StartPosition| StartPositions::new(vec![(range("10-FF"), start.clone()), (range("-10"), start)]);
+    assert_eq!(
+        split(StartPosition::Beginning),
+        StartPositions::new(vec![(FeedRange::full(), StartPosition::Beginning)])
+    );
+    let apart =
+        StartPositions::new(vec![(range("-10"), StartPosition::Beginning), (range("20-FF"), StartPosition::Beginning)]);
     assert_eq!(apart.pieces(&FeedRange::full()).len(), 2);
 }
 
 #[test]
-fn anchors_that_cannot_be_read_are_refused_rather_than_guessed() {
+fn start_positions_that_cannot_be_read_are_refused_rather_than_guessed() {
     for anchors in ["", "[", "{}", r#"[{"range":"FF"}]"#, r#"[{"range":"FF-","start":"beginning"}]"#, "[{}]"] {
         let body = serde_json::json!({"id": "x.info", "properties": {"cf.anchors": anchors}}).to_string();
         let error = InfoDocument::parse(body.as_bytes()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "properties.cf.anchors is not a list of anchors: repair or delete the document",
+            "properties.cf.anchors is not a list of positions: repair or delete the document",
             "{anchors}"
         );
     }
@@ -302,11 +317,12 @@ fn a_body_that_is_no_object_is_refused_and_no_body_panics() {
 
 #[test]
 fn our_state_comes_back_and_leaves_no_trace_when_cleared() {
-    let lease = parsed(golden!("struggling"));
+    let lease = parsed(golden!("searching"));
     assert_eq!((lease.epoch(), lease.generation(), lease.session()), (4, 2, Some("9f86d081884c7d65")));
     assert_eq!(lease.attempts(), Attempts { continuation: Some("\"7052\"".into()), count: 3 });
-    assert_eq!(lease.suspect(), Some("order-17 at 7053"));
-    assert_eq!(lease.state(), Some("retry 3 of 5: no route to host"));
+    assert_eq!(lease.search().unwrap().first.as_deref(), Some("7053:order-17"));
+    assert_eq!(lease.status(), Some(retrying()));
+    assert_eq!((lease.owner_kind(), lease.expires_after(NO_TIME)), (Some(OwnerKind::Current), Duration::from_secs(60)));
     assert!(lease.is_paused() && !lease.is_gone());
     assert_eq!(parsed(golden!("hand-over")).hand_over(), Some(HandOver { to: "host-2".into() }));
     assert!(parsed(golden!("tombstone")).is_gone());
@@ -316,10 +332,11 @@ fn our_state_comes_back_and_leaves_no_trace_when_cleared() {
     lease.set_generation(0);
     lease.set_session(None);
     lease.set_attempts(&Attempts::default());
-    lease.set_suspect(Some(""));
-    lease.set_state(None);
+    lease.set_search(None);
+    lease.set_status(None);
+    lease.set_promised_by(None);
     lease.set_paused(false);
-    assert!(lease.properties.is_empty());
+    assert_eq!(lease.properties.into_iter().collect::<Vec<_>>(), [("cf.version".to_owned(), "2".to_owned())]);
 }
 
 #[test]
@@ -359,16 +376,50 @@ fn a_property_of_ours_that_cannot_be_read_counts_as_absent_and_is_reported() {
 }
 
 #[test]
-fn a_state_is_one_short_line() {
-    let mut lease = created();
-    lease.set_state(Some(&"é\r\n".repeat(400)));
-    let state = lease.state().unwrap();
-    assert!(state.chars().count() == 300 && !state.contains(char::is_control));
+fn what_version_1_wrote_is_still_read() {
+    let mut lease = parsed(golden!("version-1"));
+    assert_eq!(lease.status(), Some(Status::Text { text: "retry 3 of 5: no route to host".into() }));
+    let search = lease.search().unwrap();
+    assert_eq!((search.first.as_deref(), search.crashes, search.window), (Some("order-17 at 7053"), 1, 1));
+    assert_eq!(lease.owner_kind(), Some(OwnerKind::Version1));
+    lease.count_crash();
+    assert_eq!(lease.search(), Some(search), "what version 1 wrote counts the crash already");
+    assert_eq!(lease.attempts().count, 4);
+    lease.set_status(None);
+    lease.set_search(None);
+    assert!(!lease.properties.contains_key("cf.state") && !lease.properties.contains_key("cf.suspect"));
+}
+
+#[test]
+fn a_promise_counts_only_while_its_author_owns_the_lease() {
+    let second = Duration::from_secs(1);
+    let mut lease = owned();
+    lease.set_promise("host-1", 8 * second);
+    assert_eq!((lease.owner_kind(), lease.expires_after(second)), (Some(OwnerKind::Current), 8 * second));
+    lease.set_promise("host-1", 9000 * second);
+    assert_eq!(lease.expires_after(second), 600 * second, "a promise has an upper bound");
+    // A .NET host copies what it finds.
+    lease.owner = Some("net".into());
+    assert_eq!((lease.owner_kind(), lease.expires_after(second)), (Some(OwnerKind::Foreign), 60 * second));
+    assert_eq!(lease.expires_after(90 * second), 90 * second);
+    // A host of version 1 raises the epoch and has a session of its own.
+    lease.set_epoch(lease.epoch() + 1);
+    assert_eq!((lease.owner_kind(), lease.expires_after(second)), (Some(OwnerKind::Version1), 60 * second));
+    lease.owner = None;
+    assert_eq!((lease.owner_kind(), lease.expires_after(second)), (None, second));
+}
+
+#[test]
+fn properties_of_a_later_version_are_refused_with_what_to_do() {
+    let error = refusal(&with("properties", r#"{"cf.version":"3"}"#));
+    assert_eq!(error, DocumentError::FutureVersion(3));
+    assert!(error.to_string().ends_with(": update this host") && error.is_future());
+    assert!(LeaseDocument::parse(with("properties", r#"{"cf.version":"x"}"#).as_bytes()).is_ok());
 }
 
 #[test]
 fn a_child_goes_on_at_the_checkpoint_and_inherits_no_ownership() {
-    let mut parent = parsed(golden!("struggling"));
+    let mut parent = parsed(golden!("searching"));
     parent.properties.insert("tenant".into(), "blue".into());
     parent.partition_key = Some("a random guid".into());
     parent.set_hand_over(Some("host-2"));
@@ -377,7 +428,7 @@ fn a_child_goes_on_at_the_checkpoint_and_inherits_no_ownership() {
     assert_eq!((child.id.as_str(), child.partition_key.as_deref()), ("x..3", Some("x..3")));
     assert_eq!((&child.owner, &child.timestamp, child.mode), (&None, &None, Some(Mode::LatestVersion)));
     assert_eq!((&child.continuation, child.attempts()), (&parent.continuation, parent.attempts()));
-    assert_eq!((child.generation(), child.is_paused(), child.suspect()), (2, true, parent.suspect()));
-    assert_eq!((child.epoch(), child.session(), child.hand_over(), child.state()), (0, None, None, None));
+    assert_eq!((child.generation(), child.is_paused(), child.search()), (2, true, parent.search()));
+    assert_eq!((child.epoch(), child.session(), child.hand_over(), child.status()), (0, None, None, None));
     assert_eq!(child.properties.get("tenant").unwrap(), "blue");
 }

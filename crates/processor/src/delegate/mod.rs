@@ -1,0 +1,347 @@
+//! The user's delegate: receives batches of changes and returns a result for the batch or for each item.
+
+mod context;
+mod raw;
+
+use std::{fmt, future::Future, marker::PhantomData, time::Duration};
+
+use changefeed_core::{Change, Lsn, Operation, Timestamp};
+use serde::de::DeserializeOwned;
+
+pub(crate) use self::context::Inner as ContextInner;
+#[cfg(test)]
+pub(crate) use self::raw::tests::change;
+pub use self::{context::Context, raw::RawChanges};
+use crate::runtime::BoxFuture;
+
+/// Why a delegate failed. Created from any error with `?`; [`ErrorAt::at`] names the failed item.
+pub struct DelegateError {
+    message: String,
+    chain: Vec<String>,
+    item: Option<usize>,
+    permanent: bool,
+}
+
+impl DelegateError {
+    /// Creates an error from a message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), chain: Vec::new(), item: None, permanent: false }
+    }
+
+    /// Names the item that failed by its index in the batch; all items before it succeeded.
+    #[must_use]
+    pub fn at(mut self, item: usize) -> Self {
+        self.item = Some(item);
+        self
+    }
+
+    /// Marks a failure that a retry cannot fix, such as an item that does not parse: with a dead-letter container the
+    /// item is not retried. It still counts towards outage detection, see [`DeadLetter`](crate::DeadLetter).
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.permanent = true;
+        self
+    }
+
+    /// Returns the index of the failed item, if known.
+    pub fn item(&self) -> Option<usize> {
+        self.item
+    }
+
+    /// Returns `true` if a retry cannot help.
+    pub fn is_permanent(&self) -> bool {
+        self.permanent
+    }
+
+    /// Returns the message and its causes, outermost first.
+    pub fn chain(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.message.as_str()).chain(self.chain.iter().map(String::as_str))
+    }
+}
+
+impl fmt::Display for DelegateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl fmt::Debug for DelegateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.chain().collect::<Vec<_>>().join(": "))
+    }
+}
+
+impl<E: std::error::Error> From<E> for DelegateError {
+    fn from(error: E) -> Self {
+        let mut chain = Vec::new();
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            chain.push(next.to_string());
+            cause = next.source();
+        }
+        Self { message: error.to_string(), chain, item: None, permanent: false }
+    }
+}
+
+/// Names the failed item: `send(order).await.map_err(|error| error.at(index))?`.
+pub trait ErrorAt {
+    /// Returns the error with the index of the failed item.
+    fn at(self, item: usize) -> DelegateError;
+}
+
+impl<E: std::error::Error> ErrorAt for E {
+    fn at(self, item: usize) -> DelegateError {
+        DelegateError::from(self).at(item)
+    }
+}
+
+/// The result of one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ItemResult {
+    /// The item was handled.
+    Done,
+    /// The item needs no handling.
+    Skip,
+    /// Deliver this item again after a pause. Items of one batch that ask for a retry are delivered again together.
+    Retry {
+        /// The shortest pause.
+        after: Duration,
+    },
+    /// Write the item to the dead-letter container.
+    DeadLetter {
+        /// The reason, stored with the dead letter.
+        reason: String,
+    },
+}
+
+/// The result of a batch: all items handled, or one result for each item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BatchResult {
+    /// All items were handled.
+    Done,
+    /// One result for each item, in order. Items without a result are delivered again.
+    Each(Vec<ItemResult>),
+}
+
+impl From<()> for BatchResult {
+    fn from((): ()) -> Self {
+        Self::Done
+    }
+}
+
+impl From<Vec<ItemResult>> for BatchResult {
+    fn from(results: Vec<ItemResult>) -> Self {
+        Self::Each(results)
+    }
+}
+
+/// The form in which a delegate receives its changes.
+pub trait Input: Send + Sized + 'static {
+    /// Parses a batch.
+    ///
+    /// # Errors
+    /// The index of the first change that does not parse, and the error.
+    fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)>;
+}
+
+/// Marks a delegate of a latest-version processor.
+#[derive(Debug)]
+pub struct Latest;
+
+/// Marks a delegate of an all-versions processor.
+#[derive(Debug)]
+pub struct AllVersions;
+
+/// An [`Input`] that a processor of mode `M` can deliver.
+pub trait AcceptsMode<M>: Input {}
+
+/// The items of a batch as values of the user's type.
+#[derive(Debug)]
+pub struct Changes<T> {
+    items: Vec<T>,
+}
+
+impl<T> Changes<T> {
+    /// Returns the number of items.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Returns `true` if the batch is empty; a delegate never receives an empty batch.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Iterates in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.items.iter()
+    }
+}
+
+impl<T> IntoIterator for Changes<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Changes<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.iter()
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> Input for Changes<T> {
+    fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)> {
+        let parse = |(index, change): (usize, &Change)| match change.parse::<T>() {
+            Ok(Some(item)) => Ok(item),
+            Ok(None) => Err((index, DelegateError::new("a delete has no item: use all_versions").permanent())),
+            Err(error) => Err((index, DelegateError::from(error).permanent())),
+        };
+        let items = changes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+        Ok(Self { items })
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> AcceptsMode<Latest> for Changes<T> {}
+
+/// One version of an item, or its delete.
+#[derive(Debug)]
+pub struct Version<T> {
+    /// The operation.
+    pub operation: Operation,
+    /// The item after the change; `None` after a delete.
+    pub current: Option<T>,
+    /// The item before the change, where there was one.
+    pub previous: Option<T>,
+    /// The item's id.
+    pub id: String,
+    /// The LSN of the change.
+    pub lsn: Lsn,
+    /// When it was written.
+    pub timestamp: Timestamp,
+}
+
+/// The versions of a batch, for all-versions processors.
+#[derive(Debug)]
+pub struct Versions<T> {
+    versions: Vec<Version<T>>,
+}
+
+impl<T> Versions<T> {
+    /// Returns the number of items.
+    pub fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Returns `true` if the batch is empty; a delegate never receives an empty batch.
+    pub fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
+    /// Iterates in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Version<T>> {
+        self.versions.iter()
+    }
+}
+
+impl<T> IntoIterator for Versions<T> {
+    type Item = Version<T>;
+    type IntoIter = std::vec::IntoIter<Version<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.versions.into_iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Versions<T> {
+    type Item = &'a Version<T>;
+    type IntoIter = std::slice::Iter<'a, Version<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.versions.iter()
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> Input for Versions<T> {
+    fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)> {
+        let parse = |(index, change): (usize, &Change)| {
+            let image = |body: &Option<changefeed_core::Bytes>| {
+                let parsed = body.as_deref().map(serde_json::from_slice::<T>).transpose();
+                parsed.map_err(|error| (index, DelegateError::from(error).permanent()))
+            };
+            Ok(Version {
+                operation: change.operation,
+                current: image(&change.current)?,
+                previous: image(&change.previous)?,
+                id: change.id.to_string(),
+                lsn: change.lsn,
+                timestamp: change.timestamp,
+            })
+        };
+        let versions = changes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+        Ok(Self { versions })
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> AcceptsMode<AllVersions> for Versions<T> {}
+
+impl Input for RawChanges {
+    fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)> {
+        Ok(changes.clone())
+    }
+}
+
+impl AcceptsMode<Latest> for RawChanges {}
+impl AcceptsMode<AllVersions> for RawChanges {}
+
+/// What the user's code returned, and the change after the batch that does not parse.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    /// The result for the changes that parsed.
+    pub(crate) result: BatchResult,
+    /// The error of the first change that does not parse: its index is the length of the batch that was delivered.
+    pub(crate) unparsed: Option<DelegateError>,
+}
+
+/// A delegate of any input type.
+pub(crate) trait Delegate: Send + Sync + 'static {
+    /// Parses the changes and calls the user's code with those before the first that does not parse.
+    fn call(&self, changes: RawChanges, context: Context) -> BoxFuture<'static, Result<Returned, DelegateError>>;
+}
+
+/// A closure as a delegate.
+pub(crate) struct Closure<F, I>(pub(crate) F, pub(crate) PhantomData<fn() -> I>);
+
+impl<F, I, Fut, R> Delegate for Closure<F, I>
+where
+    F: Fn(I, Context) -> Fut + Send + Sync + 'static,
+    I: Input,
+    Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
+    R: Into<BatchResult>,
+{
+    fn call(&self, changes: RawChanges, context: Context) -> BoxFuture<'static, Result<Returned, DelegateError>> {
+        let (input, unparsed) = match I::parse(&changes) {
+            Ok(input) => (input, None),
+            Err((0, error)) => return Box::pin(std::future::ready(Err(error.at(0)))),
+            Err((index, error)) => match I::parse(&changes.slice(0..index)) {
+                Ok(input) => (input, Some(error.at(index))),
+                Err((index, error)) => return Box::pin(std::future::ready(Err(error.at(index)))),
+            },
+        };
+        let context = match unparsed.as_ref().and_then(DelegateError::item) {
+            None => context,
+            // A checkpoint would pass the change that does not parse, and everything after it.
+            Some(parsed) => context.limited_to(&changes.slice(0..parsed)),
+        };
+        let call = (self.0)(input, context);
+        Box::pin(async move { Ok(Returned { result: call.await?.into(), unparsed }) })
+    }
+}

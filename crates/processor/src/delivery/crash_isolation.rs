@@ -1,0 +1,201 @@
+//! Crash isolation: finds the item that crashes the process by delivering items in small batches, each named in the
+//! lease before it is delivered. Pure.
+//!
+//! A crash is expensive and a lease write is cheap, so a batch during which a process crashed is cut into 32 parts, not
+//! into halves. One crash during the delivery of a single item may be a coincidence; after two the item is dead-lettered.
+
+use crate::lease::document::Search;
+
+/// Into how many parts a batch is cut after a crash.
+const PARTS: usize = 32;
+
+/// So many crashes during the delivery of one item alone make it a dead letter.
+const CRASHES: u32 = 2;
+
+/// The isolation of items of one lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CrashIsolation {
+    /// How many items are delivered together.
+    window: usize,
+    /// How many items after the checkpoint are to be delivered so.
+    remaining: usize,
+    /// The batch during which a process crashed.
+    crashed: Option<Crashed>,
+    /// Items after the checkpoint that are dead letters.
+    dead: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Crashed {
+    first: String,
+    window: usize,
+    crashes: u32,
+}
+
+/// What to do with an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Treatment {
+    /// Deliver it.
+    Deliver,
+    /// Dead-letter it: so many processes crashed while it was delivered alone.
+    DeadLetter(u32),
+    /// It is a dead letter already.
+    Skip,
+}
+
+impl CrashIsolation {
+    /// Continues what earlier owners stored. `attempts` is the number of failed attempts at the checkpoint, crashes
+    /// included; isolation begins when they reach `limit`, which exists only with a dead-letter container.
+    pub(crate) fn resume(search: Option<&Search>, attempts: u32, limit: Option<u32>, max_items: usize) -> Option<Self> {
+        let limit = limit?;
+        match search {
+            None if attempts < limit => None,
+            None => {
+                let window = (max_items / PARTS).max(1);
+                Some(Self { window, remaining: max_items, crashed: None, dead: Vec::new() })
+            }
+            // A search for an item that fails, and no process crashed since.
+            Some(search) if search.crashes == 0 && search.remaining == 0 && search.dead.is_empty() => None,
+            Some(search) => {
+                let crashed = search.first.clone().filter(|_| search.crashes > 0).map(|first| Crashed {
+                    first,
+                    window: search.window,
+                    crashes: search.crashes,
+                });
+                let window = if crashed.is_some() { (search.window / PARTS).max(1) } else { search.window };
+                let remaining = search.remaining.max(search.window);
+                Some(Self { window, remaining, crashed, dead: search.dead.clone() })
+            }
+        }
+    }
+
+    /// How many items to read and deliver at a time.
+    pub(crate) fn window(&self) -> usize {
+        self.window
+    }
+
+    /// A page was read: if it begins with the batch during which a process crashed, nothing after that needs isolation.
+    pub(crate) fn begin_page(&mut self, names: &[String]) {
+        if let Some(crashed) = &self.crashed
+            && names.first() == Some(&crashed.first)
+        {
+            self.remaining = self.remaining.min(crashed.window);
+        }
+    }
+
+    pub(crate) fn treatment(&self, item: &str) -> Treatment {
+        if self.dead.iter().any(|dead| dead == item) {
+            return Treatment::Skip;
+        }
+        match &self.crashed {
+            Some(Crashed { first, window: 1, crashes }) if first == item && *crashes >= CRASHES => {
+                Treatment::DeadLetter(*crashes)
+            }
+            _ => Treatment::Deliver,
+        }
+    }
+
+    /// What the lease must say while `count` items from `first` on are delivered.
+    pub(crate) fn mark(&self, first: &str, count: usize) -> Search {
+        let same = self.crashed.as_ref().filter(|crashed| crashed.first == first && crashed.window == count);
+        let crashes = same.map_or(0, |crashed| crashed.crashes);
+        Search {
+            first: Some(first.to_owned()),
+            window: count,
+            crashes,
+            remaining: self.remaining,
+            dead: self.dead.clone(),
+        }
+    }
+
+    /// What the lease must say between two batches; `None` if the isolation is over.
+    pub(crate) fn mark_between(&self) -> Option<Search> {
+        let (window, remaining, dead) = (self.window, self.remaining, self.dead.clone());
+        (!self.is_over() || !dead.is_empty()).then_some(Search { first: None, window, crashes: 0, remaining, dead })
+    }
+
+    /// An item became a dead letter because it crashed processes.
+    pub(crate) fn dead_lettered(&mut self, item: &str) {
+        self.dead.push(item.to_owned());
+        // It is found: what follows is delivered as usual.
+        self.remaining = 0;
+    }
+
+    /// A page was handled. `checkpointed`: the checkpoint has passed it.
+    pub(crate) fn passed(&mut self, items: usize, checkpointed: bool) {
+        self.remaining = self.remaining.saturating_sub(items);
+        if checkpointed {
+            self.crashed = None;
+            self.dead.clear();
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.remaining == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Option<u32> = Some(5);
+
+    fn resume(search: &Search) -> CrashIsolation {
+        CrashIsolation::resume(Some(search), 0, LIMIT, 1000).unwrap()
+    }
+
+    /// What the lease says after the owner crashed.
+    fn crash(mut search: Search) -> Search {
+        search.crashes += 1;
+        search
+    }
+
+    #[test]
+    fn isolation_begins_with_the_allowed_attempts_and_only_with_a_dead_letter_container() {
+        assert_eq!(CrashIsolation::resume(None, 4, LIMIT, 1000), None);
+        assert_eq!(CrashIsolation::resume(None, 9, None, 1000), None);
+        assert_eq!(CrashIsolation::resume(None, 5, LIMIT, 1000).unwrap().window(), 31);
+        assert_eq!(CrashIsolation::resume(None, 5, LIMIT, 8).unwrap().window(), 1);
+    }
+
+    #[test]
+    fn two_crashes_narrow_a_page_to_one_item_and_two_more_dead_letter_it() {
+        let first = CrashIsolation::resume(None, 5, LIMIT, 1000).unwrap();
+        let second = resume(&crash(first.mark("7:x", first.window())));
+        assert_eq!((second.window(), second.treatment("7:x")), (1, Treatment::Deliver));
+        let third = resume(&crash(second.mark("7:x", 1)));
+        assert_eq!(third.treatment("7:x"), Treatment::Deliver, "one crash may be a coincidence");
+        let fourth = resume(&crash(third.mark("7:x", 1)));
+        assert_eq!(fourth.treatment("7:x"), Treatment::DeadLetter(2));
+        assert_eq!(fourth.treatment("7:xy"), Treatment::Deliver);
+        assert_eq!(resume(&crash(third.mark("8:y", 1))).treatment("8:y"), Treatment::Deliver, "its own first crash");
+    }
+
+    #[test]
+    fn a_dead_letter_is_remembered_until_the_checkpoint_passes_and_ends_the_isolation() {
+        let mut isolation =
+            resume(&Search { first: Some("7:x".into()), window: 1, crashes: 2, remaining: 9, dead: vec![] });
+        isolation.dead_lettered("7:x");
+        assert!(isolation.is_over());
+        let stored = isolation.mark_between().unwrap();
+        assert_eq!(resume(&stored).treatment("7:x"), Treatment::Skip);
+        isolation.passed(1, true);
+        assert_eq!(isolation.mark_between(), None);
+    }
+
+    #[test]
+    fn only_the_batch_of_the_crash_is_isolated_if_the_page_begins_with_it() {
+        let stored = Search { first: Some("7:x".into()), window: 31, crashes: 1, remaining: 900, dead: vec![] };
+        let mut isolation = resume(&stored);
+        isolation.begin_page(&["7:x".into()]);
+        isolation.passed(30, true);
+        assert!(!isolation.is_over());
+        isolation.passed(1, true);
+        assert!(isolation.is_over());
+        let mut elsewhere = resume(&stored);
+        elsewhere.begin_page(&["3:a".into()]);
+        elsewhere.passed(31, true);
+        assert!(!elsewhere.is_over());
+    }
+}

@@ -1,0 +1,260 @@
+//! The first start of a processor: one lease per range, each with its start position, created once, whatever crashes.
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed_core::{
+    Container, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
+};
+
+use super::lock::{self, Lock};
+use crate::{
+    backoff::Backoff,
+    join::{AT_ONCE, join_bounded},
+    lease::{
+        coverage::{self, NewLease},
+        document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
+        host_context::HostContext,
+        prefix::LeaseToken,
+        store::{LeaseStore, Listing},
+    },
+    runtime::{BoxFuture, Runtime},
+};
+
+/// A write whose answer is lost so often in a row will not be answered at all.
+const TRIES: u32 = 5;
+
+/// Between two looks at a lock that another host holds.
+const LOCK_PAUSE: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(3) };
+
+/// What bootstrapping needs to know.
+#[derive(Debug)]
+pub(crate) struct Bootstrap<'a> {
+    /// Where the leases are.
+    pub(crate) store: &'a LeaseStore,
+    /// What is to be processed.
+    pub(crate) monitored: &'a Container,
+    /// Time and chance.
+    pub(crate) runtime: &'a Arc<dyn Runtime>,
+    /// Where a range begins that was never processed.
+    pub(crate) start: &'a StartFrom,
+    /// What the processor wants to see.
+    pub(crate) mode: Mode,
+}
+
+/// Whether all hosts know where a new lease begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// They do: nothing has moved since they started.
+    Known,
+    /// An operator may have moved it: it is written into the lease.
+    Written,
+}
+
+impl<'a> Bootstrap<'a> {
+    /// That of a host that runs.
+    pub(crate) fn of(context: &'a HostContext) -> Self {
+        let HostContext { store, monitored, runtime, options, mode, .. } = context;
+        Self { store, monitored, runtime, start: &options.start, mode: *mode }
+    }
+
+    /// Makes sure that the processor's leases exist; returns where each range began.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the leases are of another mode or of Java's dialect, and those of the stores.
+    pub(crate) async fn run(&self) -> Result<StartPositions> {
+        let mut waited = 0;
+        let mut seen = None;
+        loop {
+            if let Some(positions) = self.made().await? {
+                return Ok(positions);
+            }
+            if let Some(mut lock) = Lock::take(self.store, self.runtime).await? {
+                let made = self.make(&mut lock).await;
+                let held = lock.holds();
+                lock.release().await;
+                if made.is_ok() || held {
+                    return made;
+                }
+                // Another host may have taken the lock for dead and made everything: look again.
+            } else {
+                lock::free_stale(self.store, self.runtime, &mut seen).await?;
+            }
+            waited += 1;
+            self.runtime.sleep(LOCK_PAUSE.after(waited, self.runtime.random())).await;
+        }
+    }
+
+    /// Where each range began, if the leases were made already.
+    async fn made(&self) -> Result<Option<StartPositions>> {
+        let Some(info) = self.read_info().await? else { return Ok(None) };
+        self.check_leases(&self.store.list().await?)?;
+        Ok(Some(info.start_positions()))
+    }
+
+    /// Makes the leases, unless another host has finished between our look and our lock: then a lease that is missing
+    /// was lost, and must not begin anew.
+    async fn make(&self, lock: &mut Lock<'_>) -> Result<StartPositions> {
+        match self.made().await? {
+            Some(positions) => Ok(positions),
+            None => self.initialise(lock).await,
+        }
+    }
+
+    /// Where each range begins, as stored now: an operator may have moved it. None if nothing is stored.
+    ///
+    /// # Errors
+    /// Those of the store, and `Corrupt` if the document cannot be read.
+    pub(crate) async fn start_positions(&self) -> Result<Option<StartPositions>> {
+        Ok(self.read_info().await?.map(|info| info.start_positions()))
+    }
+
+    async fn read_info(&self) -> Result<Option<InfoDocument>> {
+        let id = self.store.prefix().info_id();
+        let field = self.store.partition_key_field(&id);
+        let Some(item) = self.store.read_raw(&id, field.as_deref()).await? else { return Ok(None) };
+        InfoDocument::parse(&item.body).map(Some).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, format!("{id} cannot be read: {error}; delete it to start again"))
+        })
+    }
+
+    /// Creates the leases that are missing, then the document that says so. Whoever takes the lock after us does the
+    /// same, so nothing may be created under a lock that was lost: its range may have been split meanwhile.
+    async fn initialise(&self, lock: &mut Lock<'_>) -> Result<StartPositions> {
+        let listing = self.store.list().await?;
+        self.check_leases(&listing)?;
+        let ranges = self.monitored.feed_ranges().await?;
+        let position = |physical: &'_ PhysicalRange| -> BoxFuture<'_, _> {
+            let range = physical.range.clone();
+            Box::pin(async move { Ok((range.clone(), self.start_position(&range).await?)) })
+        };
+        let positions =
+            join_bounded(ranges.iter().map(position).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
+        let positions = StartPositions::new(positions);
+        let missing = coverage::missing(&ranges, &listing.range_leases(&ranges));
+        for some in missing.chunks(AT_ONCE) {
+            let until = lock.keep().await?;
+            let creating = some
+                .iter()
+                .map(|child| -> BoxFuture<'_, _> { Box::pin(self.create(child, &positions, Start::Known, until)) });
+            join_bounded(creating.collect()).await.into_iter().collect::<Result<()>>()?;
+        }
+        let id = self.store.prefix().info_id();
+        let field = self.store.partition_key_field(&id);
+        let info = InfoDocument::new(&id, field.clone(), &positions);
+        let until = lock.keep().await?;
+        if self.ensure(&id, field.as_deref(), info.to_json(), until).await? {
+            return Ok(positions);
+        }
+        Ok(self.read_info().await?.map_or(positions, |info| info.start_positions()))
+    }
+
+    /// Sees to it that a document exists; false if this may not be the one. What became of a write that was not
+    /// answered is found out by reading. No write begins at or after `until`.
+    async fn ensure(&self, id: &str, field: Option<&str>, body: Vec<u8>, until: Duration) -> Result<bool> {
+        let mut failures = 0;
+        loop {
+            if self.runtime.monotonic() >= until {
+                return Err(Error::new(ErrorKind::Unavailable, format!("the store is too slow to create {id}")));
+            }
+            match self.store.create_raw(id, field, body.clone()).await {
+                Ok(created) => return Ok(created.is_some()),
+                Err(error) if error.effect() == Effect::Unknown => {
+                    if self.store.read_raw(id, field).await?.is_some() {
+                        return Ok(false);
+                    }
+                    failures += 1;
+                    if failures == TRIES {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            self.runtime.sleep(LOCK_PAUSE.after(failures, self.runtime.random())).await;
+        }
+    }
+
+    /// Where the feed of a range begins, in a form that does not depend on when it is read.
+    async fn start_position(&self, range: &FeedRange) -> Result<StartPosition> {
+        match self.start {
+            StartFrom::Beginning => Ok(StartPosition::Beginning),
+            StartFrom::Time(time) => Ok(StartPosition::Time(*time)),
+            StartFrom::Continuation(continuation) => Ok(StartPosition::Continuation(continuation.token().to_owned())),
+            StartFrom::Now => {
+                let request = ReadChanges::new(range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
+                let page = self.monitored.read_changes(request).await?;
+                Ok(StartPosition::Continuation(page.continuation.token().to_owned()))
+            }
+        }
+    }
+
+    /// Creates a free lease that begins where its range began; several, if its parts began at different positions. None
+    /// at or after `until`.
+    ///
+    /// # Errors
+    /// Those of the store. That it exists already is fine.
+    pub(crate) async fn create(
+        &self,
+        child: &NewLease,
+        positions: &StartPositions,
+        start: Start,
+        until: Duration,
+    ) -> Result<()> {
+        let pieces = positions.pieces(&child.range);
+        if pieces.len() <= 1 {
+            let position = pieces.into_iter().next().map(|(_, position)| position);
+            return self.create_one(child.clone(), position, start, until).await;
+        }
+        for (range, position) in pieces {
+            let piece = NewLease { version: LeaseVersion::FeedRange, token: LeaseToken::from(&range), range };
+            self.create_one(piece, Some(position), start, until).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_one(
+        &self,
+        child: NewLease,
+        position: Option<StartPosition>,
+        start: Start,
+        until: Duration,
+    ) -> Result<()> {
+        let NewLease { version, token, range } = child;
+        let id = self.store.lease_id(&token);
+        let field = self.store.partition_key_field(&id);
+        let mut document = LeaseDocument::new(id, field, version, token, range, self.mode);
+        match (position, start) {
+            (Some(StartPosition::Continuation(token)), _) => document.continuation = Some(token),
+            (Some(position), Start::Written) => document.set_start(&position),
+            _ => {}
+        }
+        self.ensure(&document.id, document.partition_key.as_deref(), document.to_json(), until).await.map(drop)
+    }
+
+    /// Refuses leases of another mode or of a later version, and a container that a Java host uses under this name.
+    fn check_leases(&self, listing: &Listing) -> Result<()> {
+        if let Some((id, error)) = listing.broken.iter().find(|(_, error)| error.is_future()) {
+            let token = self.store.prefix().token_of(id);
+            let lease = token.map_or_else(|| id.clone(), |token| token.to_string());
+            return Err(Error::new(ErrorKind::UnknownFormat, format!("lease {lease}: {error}")));
+        }
+        if let Some((id, error)) = listing.broken.iter().find(|(_, error)| error.is_java()) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{id}: {error}; a processor cannot share leases with Java hosts: choose another name"),
+            ));
+        }
+        let other = listing.leases.iter().find(|lease| lease.document.mode.unwrap_or_default() != self.mode);
+        match other {
+            None => Ok(()),
+            Some(lease) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "lease {} was made for {:?} mode, this processor asks for {:?}: use another processor name",
+                    lease.document.token,
+                    lease.document.mode.unwrap_or_default(),
+                    self.mode
+                ),
+            )),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! An idle host: while nothing happens that concerns it, it reads what was written since and not all leases again.
+//!
+//! The feed of the lease container has every write, but no deletes. An owner learns of those at its next renewal, and the
+//! owner of a lease that is not renewed falls silent; both end the idle state. All leases are listed once in an expiration
+//! interval all the same.
+
+use changefeed_core::{ChangePage, Result};
+
+use super::{Host, lease_feed::Relevance};
+
+/// After so many pages without reaching the end of the feed, listing all leases costs less than following it.
+const MOST_PAGES: u32 = 16;
+
+impl Host {
+    /// Takes in changes of the lease container.
+    pub(super) fn take_changes(&mut self, page: Result<ChangePage>) -> Relevance {
+        let now = self.context.runtime.monotonic();
+        let session = &self.context.identity.session;
+        let relevance = self.feed.take(page, session, &mut self.records, now);
+        if relevance == Relevance::Relevant {
+            self.idle_since = None;
+        }
+        relevance
+    }
+
+    /// Whether a listing of all leases would find nothing to do: nothing was at the last one, nobody has written anything
+    /// since that concerns this host, and no owner has fallen silent. At least once in an expiration interval: no.
+    pub(super) async fn is_still_idle(&mut self) -> bool {
+        let Some(listed) = self.idle_since else { return false };
+        if self.context.runtime.monotonic().saturating_sub(listed) >= self.context.options.timing.expiration {
+            return false;
+        }
+        self.feed_is_irrelevant().await && !self.records.any_silent(self.context.runtime.monotonic())
+    }
+
+    /// Reads to the end of the feed.
+    async fn feed_is_irrelevant(&mut self) -> bool {
+        for _ in 0..MOST_PAGES {
+            let Some(page) = self.feed.page().await else { return false };
+            let last = page.as_ref().is_ok_and(|page| page.changes.is_empty());
+            if self.take_changes(page) == Relevance::Relevant {
+                return false;
+            }
+            if last {
+                return true;
+            }
+        }
+        false
+    }
+}

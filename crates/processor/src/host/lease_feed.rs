@@ -1,0 +1,139 @@
+//! The change feed of the lease container: a host is woken by what others write into leases, not by its own checkpoints,
+//! and reads only what has changed.
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
+
+use super::record::Records;
+use crate::{
+    lease::{
+        document::{LeaseSummary, Summarised},
+        prefix::LeaseToken,
+        store::{LeaseStore, Listing, StoredLease},
+    },
+    runtime::{BoxFuture, Runtime},
+};
+
+/// What a host knows of the leases, and the position in the feed of their container.
+#[derive(Debug)]
+pub(crate) struct LeaseFeed {
+    store: Arc<LeaseStore>,
+    position: Position,
+    known: BTreeMap<LeaseToken, LeaseSummary>,
+    /// Whether everything since the last listing was or can still be read.
+    whole: bool,
+}
+
+#[derive(Debug)]
+enum Position {
+    /// To be asked for.
+    Unknown,
+    /// Everything up to here is known.
+    At(Continuation),
+    /// The container has several ranges: hosts look at all leases every now and then, and that must do.
+    None,
+}
+
+/// Whether changes in the lease container concern a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relevance {
+    /// The owner of a lease or the request for it has changed: the host should list all leases.
+    Relevant,
+    /// Own checkpoints, and renewals of others.
+    Irrelevant {
+        /// How many documents had to be read to know that.
+        read: u32,
+    },
+}
+
+impl LeaseFeed {
+    /// Nothing is known yet.
+    pub(crate) fn new(store: &Arc<LeaseStore>) -> Self {
+        Self { store: Arc::clone(store), position: Position::Unknown, known: BTreeMap::new(), whole: false }
+    }
+
+    /// Finds out where the feed ends, once. To be called before the leases are listed, so that nothing falls between.
+    pub(crate) async fn begin(&mut self) {
+        if !matches!(self.position, Position::Unknown) {
+            return;
+        }
+        let now = ReadChanges::new(FeedRange::full(), StartFrom::Now).max_items(1);
+        self.position = match self.store.container().read_changes(now).await {
+            Ok(page) => Position::At(page.continuation),
+            Err(error) if error.kind() == ErrorKind::RangeGone => Position::None,
+            Err(_) => Position::Unknown,
+        };
+    }
+
+    /// All leases as they are now.
+    pub(crate) fn listed(&mut self, listing: &Listing) {
+        let summary = |lease: &StoredLease| (lease.document.token.clone(), LeaseSummary::from(&lease.document));
+        self.known = listing.leases.iter().map(summary).collect();
+        self.whole = matches!(self.position, Position::At(_));
+    }
+
+    /// The next changes in the lease container, but not before a pause. Stores that wake nobody never end it, and are
+    /// asked nothing.
+    pub(crate) fn next(&self, runtime: &Arc<dyn Runtime>, pause: Duration) -> BoxFuture<'static, Result<ChangePage>> {
+        let Position::At(position) = &self.position else { return Box::pin(std::future::pending()) };
+        let (container, position) = (self.store.container().clone(), position.clone());
+        let quiet = runtime.sleep(pause);
+        Box::pin(async move {
+            quiet.await;
+            container.backend().changed(&FeedRange::full(), &position).await;
+            container.read_changes(ReadChanges::new(FeedRange::full(), position)).await
+        })
+    }
+
+    /// The next changes in the lease container, without waiting for any; none if some may have been missed since the
+    /// last listing.
+    pub(crate) async fn page(&self) -> Option<Result<ChangePage>> {
+        let Position::At(position) = &self.position else { return None };
+        if !self.whole {
+            return None;
+        }
+        Some(self.store.container().read_changes(ReadChanges::new(FeedRange::full(), position.clone())).await)
+    }
+
+    /// Takes in changes that were read at `now`. `session` is that of this host.
+    pub(crate) fn take(
+        &mut self,
+        page: Result<ChangePage>,
+        session: &str,
+        records: &mut Records,
+        now: Duration,
+    ) -> Relevance {
+        let page = match page {
+            Ok(page) => page,
+            Err(error) => {
+                let gone = error.kind() == ErrorKind::RangeGone;
+                self.position = if gone { Position::None } else { Position::Unknown };
+                self.whole = false;
+                // What was missed meanwhile shows in the next listing.
+                return Relevance::Irrelevant { read: 0 };
+            }
+        };
+        self.position = Position::At(page.continuation);
+        let prefix = self.store.prefix().leases();
+        let mut concerned = false;
+        for change in page.changes.iter().filter(|change| change.id.starts_with(&prefix)) {
+            let Some(Summarised { token, etag, summary }) = change.current.as_deref().and_then(LeaseSummary::parse)
+            else {
+                concerned = true;
+                continue;
+            };
+            records.see(&token, etag, now);
+            let undisturbed = summary.is_undisturbed(session) && records.has_task(&token);
+            if self.known.get(&token) != Some(&summary) {
+                concerned |= !undisturbed;
+                self.known.insert(token, summary);
+            }
+        }
+        let read = u32::try_from(page.changes.len()).unwrap_or(u32::MAX);
+        if concerned { Relevance::Relevant } else { Relevance::Irrelevant { read } }
+    }
+}

@@ -1,0 +1,306 @@
+//! A host: finds out which leases are its own, and runs a task for each.
+
+pub(crate) mod audit;
+pub(crate) mod balance;
+pub(crate) mod bootstrap;
+mod idle;
+mod lease_feed;
+mod lock;
+mod rebalance;
+mod record;
+mod shutdown;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+
+use changefeed_core::{ETag, Error, ErrorKind, FeedRange, Result};
+use futures_util::FutureExt;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use self::{
+    balance::{LeaseView, View},
+    lease_feed::{LeaseFeed, Relevance},
+    lock::ForeignLock,
+    record::{Records, RunningTask},
+};
+use crate::{
+    backoff::jittered,
+    lease::{
+        document::OwnerKind,
+        host_context::HostContext,
+        loss::Loss,
+        prefix::LeaseToken,
+        store::{Listing, StoredLease},
+        task::{LeaseTask, TaskReport},
+        writer::LeaseWriter,
+    },
+    notification::{Failure, Notification, Release},
+    runtime::panic_message,
+};
+
+/// A lease that was free for this many cycles may be acquired by any host, whatever its share.
+const UNCLAIMED_CYCLES: u32 = 3;
+
+/// The pause for each document of the lease container that was read in vain: a thousand in a second cost little.
+const NOISE_PAUSE: Duration = Duration::from_millis(1);
+
+/// One host of a processor. Owns the records of all leases.
+pub(crate) struct Host {
+    context: Arc<HostContext>,
+    records: Records,
+    /// Problems that were reported already, by what they concern.
+    reported: BTreeMap<String, String>,
+    /// The bootstrap lock of another host, as it was first seen.
+    foreign_lock: Option<ForeignLock>,
+    first_cycle: bool,
+    feed: LeaseFeed,
+    /// When all leases were listed and nothing was left to do; `None` if something was, or has happened since.
+    idle_since: Option<Duration>,
+    /// Second documents for one token, by id and partition key: the version that was first seen, and when.
+    duplicates_seen: BTreeMap<(String, Option<String>), (ETag, Duration)>,
+    /// The ranges of leases that do not say theirs.
+    resolved: BTreeMap<LeaseToken, FeedRange>,
+    reports: mpsc::UnboundedSender<TaskReport>,
+    inbox: mpsc::UnboundedReceiver<TaskReport>,
+}
+
+impl Host {
+    pub(crate) fn new(context: Arc<HostContext>) -> Self {
+        let (reports, inbox) = mpsc::unbounded_channel();
+        let feed = LeaseFeed::new(&context.store);
+        Self {
+            context,
+            records: Records::default(),
+            reported: BTreeMap::new(),
+            foreign_lock: None,
+            first_cycle: true,
+            feed,
+            idle_since: None,
+            duplicates_seen: BTreeMap::new(),
+            resolved: BTreeMap::new(),
+            reports,
+            inbox,
+        }
+    }
+
+    /// Balances until the host stops, then waits for all lease tasks.
+    pub(crate) async fn run(mut self) {
+        let mut failures = 0;
+        while !self.context.signals.stop.is_cancelled() {
+            self.feed.begin().await;
+            let begun = self.context.runtime.monotonic();
+            // A bug in a cycle must not end the host: its leases are renewed by their own tasks.
+            let cycle = AssertUnwindSafe(self.cycle()).catch_unwind().await.unwrap_or_else(|panic| {
+                let message = format!("bug: the balancer panicked: {}", panic_message(&*panic));
+                Err(Error::new(ErrorKind::Corrupt, message))
+            });
+            match cycle {
+                Ok(()) => failures = 0,
+                Err(error) => {
+                    failures += 1;
+                    self.report(None, Failure::Balancer(Arc::new(error)));
+                }
+            }
+            let took = self.context.runtime.monotonic().saturating_sub(begun);
+            let (interval, random) = (self.context.options.timing.acquire, self.context.runtime.random());
+            let pause = match failures {
+                0 => jittered(interval, 256 + random % 512),
+                failures => self.context.options.store_retry.after(failures, random).min(interval),
+            };
+            self.pause(pause, took).await;
+        }
+        self.withdraw_requests().await;
+        while self.records.has_tasks() {
+            match self.inbox.recv().await {
+                Some(report) => self.take_report(report).await,
+                None => return,
+            }
+        }
+    }
+
+    /// Waits for the next cycle; takes reports of lease tasks meanwhile. Writes of other hosts cut it short, but not so
+    /// that listing takes more than a tenth of the time, or that this host's own checkpoints cause listings.
+    async fn pause(&mut self, pause: Duration, took: Duration) {
+        let runtime = Arc::clone(&self.context.runtime);
+        let interval = self.context.options.timing.acquire;
+        let least = (interval / 10).max(took * 10).min(pause);
+        let mut until = runtime.sleep(pause);
+        let mut page = self.feed.next(&runtime, least);
+        let stop = self.context.signals.stop.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                report = self.inbox.recv() => if let Some(report) = report { self.take_report(report).await },
+                () = &mut until => return,
+                changes = &mut page => {
+                    let Relevance::Irrelevant { read } = self.take_changes(changes) else { return };
+                    page = self.feed.next(&runtime, least.max((NOISE_PAUSE * read).min(interval / 2)));
+                }
+            }
+        }
+    }
+
+    async fn take_report(&mut self, report: TaskReport) {
+        self.idle_since = None;
+        match report {
+            TaskReport::Ended(token, release) => {
+                let again = self.context.runtime.monotonic() + self.context.options.timing.expiration;
+                let record = self.records.entry(&token);
+                record.task = None;
+                // The call still blocks a thread of this host.
+                record.not_before = matches!(release, Release::Lost(Loss::Blocked)).then_some(again);
+            }
+            TaskReport::Panicked(token, message) => self.release_after_panic(token, message).await,
+            TaskReport::Adopted(lease) => {
+                // A cycle may have seen it in this host's name and acquired it, under a newer epoch; or its document was
+                // deleted and created again while a task still runs, which goes on or ends first.
+                let document = lease.document();
+                let record = self.records.entry(&document.token);
+                let known = record.epoch.is_some_and(|known| known >= document.epoch());
+                if let Some(range) = document.range().filter(|_| !known && record.task.is_none()) {
+                    self.start(lease, range);
+                }
+            }
+        }
+    }
+
+    fn report(&self, lease: Option<LeaseToken>, failure: Failure) {
+        self.context.notifier.notify(Notification::Error(lease, failure));
+    }
+
+    /// Reports a problem unless the same was reported of the same thing before.
+    fn report_once(&mut self, key: String, lease: Option<LeaseToken>, kind: ErrorKind, message: String) {
+        if self.reported.insert(key, message.clone()).as_ref() != Some(&message) {
+            self.report(lease, Failure::Balancer(Arc::new(Error::new(kind, message))));
+        }
+    }
+
+    /// Lists all leases, unless nothing can have changed, and acts on what it finds.
+    async fn cycle(&mut self) -> Result<()> {
+        if self.is_still_idle().await {
+            return Ok(());
+        }
+        self.idle_since = None;
+        let listing = self.context.store.list().await?;
+        let now = self.context.runtime.monotonic();
+        self.feed.listed(&listing);
+        let (expiration, instance) = (self.context.options.timing.expiration, self.context.identity.instance.clone());
+        self.records.take_in(&listing, expiration, &instance, now);
+        self.report_broken(&listing);
+        let notified = self.notify_tasks(&listing);
+        let covered = self.audit(&listing).await?;
+        let views = self.views(&listing, now);
+        let view = View {
+            me: &instance,
+            leases: &views,
+            max_leases: self.context.options.max_leases,
+            shuffle: self.context.runtime.random(),
+        };
+        let moves = balance::plan(&view);
+        if covered && self.records.is_settled() && !notified && moves.is_empty() && balance::is_idle(&view) {
+            self.idle_since = Some(now);
+        }
+        self.perform(&moves, &listing).await;
+        self.first_cycle = false;
+        Ok(())
+    }
+
+    /// What the balancer needs to know of each lease.
+    fn views(&mut self, listing: &Listing, now: Duration) -> Vec<LeaseView> {
+        for (_, record) in self.records.iter_mut() {
+            record.not_before.take_if(|until| *until <= now);
+        }
+        let living =
+            |lease: &&StoredLease| self.records.get(&lease.document.token).is_some_and(|record| !record.is_silent(now));
+        let mut alive: BTreeSet<&str> =
+            listing.leases.iter().filter(living).filter_map(|lease| lease.document.owner.as_deref()).collect();
+        alive.insert(&self.context.identity.instance);
+        listing.leases.iter().map(|lease| self.view(lease, &alive, now)).collect()
+    }
+
+    fn view(&self, lease: &StoredLease, alive: &BTreeSet<&str>, now: Duration) -> LeaseView {
+        let (document, identity) = (&lease.document, &self.context.identity);
+        let token = document.token.clone();
+        let record = self.records.get(&token);
+        let silent = record.is_some_and(|record| record.is_silent(now));
+        // A lease in this host's name that another session holds: its own past, taken back at the start, or a second
+        // process with the same name.
+        let other_session = document.session().is_some_and(|session| session != identity.session);
+        let duplicate_instance =
+            document.owner.as_deref() == Some(&identity.instance) && other_session && !self.first_cycle && !silent;
+        let owner = document.owner.clone().map(|owner| match duplicate_instance {
+            true => format!("{owner} (duplicate)"),
+            false => owner,
+        });
+        let answers = document.owner_kind() != Some(OwnerKind::Foreign);
+        let lifetime = self.context.options.timing.request_lifetime();
+        let requested_by = record.and_then(|record| record.requested_by(now, lifetime, |name| alive.contains(name)));
+        let blocked = record.is_some_and(|record| record.not_before.is_some());
+        let overdue = self.context.options.steal_after.is_some_and(|deadline| {
+            let pending = record.and_then(|record| record.pending);
+            pending.is_some_and(|pending| now.saturating_sub(pending.since) >= deadline)
+        });
+        LeaseView {
+            owner,
+            expired: silent,
+            answers_requests: answers,
+            requested_by: requested_by.filter(|_| answers).map(str::to_owned),
+            available: !document.is_paused() && !document.is_gone() && !blocked && self.range_of(lease).is_some(),
+            mine_running: self.records.has_task(&token),
+            unclaimed: record.is_some_and(|record| record.free_cycles >= UNCLAIMED_CYCLES),
+            request_overdue: overdue,
+            token,
+        }
+    }
+
+    /// The range of a lease; `None` if an old lease does not say it and it cannot be told.
+    fn range_of(&self, lease: &StoredLease) -> Option<FeedRange> {
+        lease.document.range().or_else(|| self.resolved.get(&lease.document.token).cloned())
+    }
+
+    /// Has the tasks of leases that others wrote into read them. Returns whether there were any.
+    fn notify_tasks(&self, listing: &Listing) -> bool {
+        let mut any = false;
+        for document in listing.leases.iter().map(|lease| &lease.document) {
+            let touched = document.hand_over().is_some()
+                || document.is_paused()
+                || document.session() != Some(&self.context.identity.session)
+                || document.owner.as_deref() != Some(&self.context.identity.instance);
+            if let Some(commands) = self.records.task(&document.token).filter(|_| touched) {
+                commands.refresh();
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn report_broken(&mut self, listing: &Listing) {
+        for (id, error) in &listing.broken {
+            let message = format!("lease document {id} cannot be read: {error}");
+            self.report_once(id.clone(), None, ErrorKind::Corrupt, message);
+        }
+    }
+
+    /// Starts the task of a lease that this host owns.
+    fn start(&mut self, lease: Box<LeaseWriter>, range: FeedRange) {
+        let (token, epoch) = (lease.document().token.clone(), lease.document().epoch());
+        let (task, commands) = LeaseTask::new(Arc::clone(&self.context), lease, range, self.reports.clone());
+        let (reports, panicked) = (self.reports.clone(), token.clone());
+        let guarded = async move {
+            if let Err(panic) = AssertUnwindSafe(Box::pin(task.run())).catch_unwind().await {
+                drop(reports.send(TaskReport::Panicked(panicked, panic_message(&*panic))));
+            }
+        };
+        let name = format!("lease[{}/{token}]", self.context.name);
+        let handle = AbortOnDropHandle::new(self.context.runtime.spawn(&name, Box::pin(guarded)));
+        let record = self.records.entry(&token);
+        record.epoch = Some(epoch);
+        record.task = Some(RunningTask { commands, _handle: handle });
+    }
+}

@@ -1,0 +1,126 @@
+//! Performs the moves that the balancer planned.
+
+use std::sync::Arc;
+
+use changefeed_core::{Effect, ErrorKind, Result};
+
+use super::{Host, balance::Move, record::PendingRequest};
+use crate::{
+    join::{AT_ONCE, join_bounded},
+    lease::{
+        document::LeaseDocument,
+        host_context::HostContext,
+        store::{Listing, StoredLease},
+        writer::{Acquire, LeaseWriter},
+    },
+    notification::{Failure, Notification},
+    runtime::BoxFuture,
+};
+
+/// How a move ended.
+enum Moved {
+    /// This host owns the lease.
+    Acquired(Box<LeaseWriter>),
+    /// The owner was asked for it.
+    Requested,
+    /// Another host was faster, or nothing is left to be done.
+    Nothing,
+}
+
+impl Host {
+    /// Performs moves, some at a time: a store that groups writes stores them together, and a task starts as soon as its
+    /// lease is owned.
+    pub(super) async fn perform(&mut self, moves: &[Move], listing: &Listing) {
+        let moves: Vec<(&Move, &StoredLease)> =
+            moves.iter().filter_map(|one| Some((one, listing.find(one.lease())?))).collect();
+        for some in moves.chunks(AT_ONCE) {
+            if self.context.signals.stop.is_cancelled() {
+                return;
+            }
+            let moving = some.iter().map(|(one, seen)| -> BoxFuture<'_, Result<Moved>> {
+                match one {
+                    Move::Acquire(token) | Move::Steal(token) if self.records.has_task(token) => {
+                        Box::pin(std::future::ready(Ok(Moved::Nothing)))
+                    }
+                    one => Box::pin(perform(&self.context, one, seen)),
+                }
+            });
+            let moved = join_bounded(moving.collect()).await;
+            for ((one, seen), moved) in some.iter().zip(moved) {
+                self.moved(one, seen, moved);
+            }
+        }
+    }
+
+    fn moved(&mut self, one: &Move, seen: &StoredLease, moved: Result<Moved>) {
+        let (token, epoch) = (one.lease(), seen.document.epoch());
+        let now = self.context.runtime.monotonic();
+        let record = self.records.entry(token);
+        if !matches!(one, Move::Request(_)) {
+            record.pending = None;
+        }
+        match moved {
+            Ok(Moved::Acquired(lease)) => {
+                if let Some(range) = self.range_of(seen) {
+                    self.start(lease, range);
+                }
+                if let (Move::Steal(_), Some(from)) = (one, seen.document.owner.clone()) {
+                    self.context.notifier.notify(Notification::Stolen { lease: token.clone(), from });
+                }
+            }
+            Ok(Moved::Requested) => record.pending = Some(PendingRequest { epoch, since: now }),
+            Ok(Moved::Nothing) => {}
+            Err(error) => {
+                if matches!(one, Move::Acquire(_) | Move::Steal(_)) {
+                    // It may have been performed all the same: a split's lease under an older epoch is void then.
+                    record.epoch = Some(epoch + 1);
+                }
+                self.report(Some(token.clone()), Failure::Lease(Arc::new(error)));
+            }
+        }
+    }
+}
+
+async fn perform(context: &HostContext, one: &Move, seen: &StoredLease) -> Result<Moved> {
+    let HostContext { store, runtime, identity, .. } = context;
+    let mut document = seen.document.clone();
+    match one {
+        Move::Acquire(_) | Move::Steal(_) => {
+            let why = why(context, one, &seen.document);
+            let acquired = LeaseWriter::acquire(store, runtime, identity, seen, why).await?;
+            Ok(acquired.map_or(Moved::Nothing, |lease| Moved::Acquired(Box::new(lease))))
+        }
+        Move::Request(_) => {
+            document.set_hand_over(Some(&identity.instance));
+            Ok(if write_request(context, &document, seen).await? { Moved::Requested } else { Moved::Nothing })
+        }
+        Move::CancelRequest(_) => {
+            document.set_hand_over(None);
+            write_request(context, &document, seen).await.map(|_| Moved::Nothing)
+        }
+    }
+}
+
+/// Why a lease is acquired: only an owner that went without releasing it may have crashed.
+fn why(context: &HostContext, one: &Move, document: &LeaseDocument) -> Acquire {
+    let identity = &context.identity;
+    let granted = document.owner.as_deref() == Some(&identity.instance) && document.session().is_none();
+    let own = document.session() == Some(&identity.session);
+    match one {
+        Move::Steal(_) => Acquire::Steal,
+        _ if document.owner.is_none() || granted || own => Acquire::Free,
+        _ => Acquire::Expired,
+    }
+}
+
+/// Writes a request into a lease of another host. If it has changed meanwhile the next cycle decides again.
+async fn write_request(context: &HostContext, document: &LeaseDocument, seen: &StoredLease) -> Result<bool> {
+    match context.store.replace(document, &seen.etag).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.effect() == Effect::Unknown => Ok(true),
+        Err(error) => match error.kind() {
+            ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound => Ok(false),
+            _ => Err(error),
+        },
+    }
+}

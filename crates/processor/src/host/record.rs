@@ -1,0 +1,195 @@
+//! One record per lease: everything that a host knows about it, and nowhere else.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use changefeed_core::ETag;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::lease::{document::LeaseDocument, prefix::LeaseToken, signals::CommandSender, store::Listing};
+
+/// What a host knows about one lease.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseRecord {
+    /// The version that was last seen to be new, and when, on this host's monotonic clock. A version that is not known
+    /// equals no other.
+    seen: Option<(Option<ETag>, Duration)>,
+    /// How long its owner may be silent.
+    expires_after: Duration,
+    /// Who asks for it.
+    request: Option<SeenRequest>,
+    /// This host's own request for it.
+    pub(crate) pending: Option<PendingRequest>,
+    /// For how many cycles it was seen without a living owner.
+    pub(crate) free_cycles: u32,
+    /// For how many cycles it has overlapped others.
+    pub(crate) overlap_cycles: u32,
+    /// The epoch of the last task of this host.
+    pub(crate) epoch: Option<u64>,
+    /// Its task, while this host owns it.
+    pub(crate) task: Option<RunningTask>,
+    /// After a panic: not acquired by this host before this moment.
+    pub(crate) not_before: Option<Duration>,
+}
+
+/// A lease task, as its host knows it. Dropping it aborts the task.
+#[derive(Debug)]
+pub(crate) struct RunningTask {
+    pub(crate) commands: CommandSender,
+    pub(crate) _handle: AbortOnDropHandle<()>,
+}
+
+/// A request of any host for a lease, and since when it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenRequest {
+    to: String,
+    epoch: u64,
+    since: Duration,
+}
+
+/// A request of this host for a lease: under which epoch, and since when. Whoever acquires a lease drops the request for
+/// it: under the next epoch it is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PendingRequest {
+    pub(crate) epoch: u64,
+    pub(crate) since: Duration,
+}
+
+/// The records of all leases that a host knows.
+#[derive(Debug, Default)]
+pub(crate) struct Records(BTreeMap<LeaseToken, LeaseRecord>);
+
+impl LeaseRecord {
+    /// Whether nothing was written to the lease for as long as its owner promised.
+    pub(crate) fn is_silent(&self, now: Duration) -> bool {
+        self.seen.as_ref().is_some_and(|(_, since)| now.saturating_sub(*since) >= self.expires_after)
+    }
+
+    fn see(&mut self, etag: Option<ETag>, now: Duration) {
+        let known = self.seen.as_ref().is_some_and(|(seen, _)| seen.is_some() && *seen == etag);
+        if !known {
+            self.seen = Some((etag, now));
+        }
+    }
+
+    fn take_in(
+        &mut self,
+        document: &LeaseDocument,
+        etag: &ETag,
+        own_expiration: Duration,
+        instance: &str,
+        now: Duration,
+    ) {
+        self.see(Some(etag.clone()), now);
+        self.expires_after = document.expires_after(own_expiration);
+        let request = document.hand_over().map(|request| request.to);
+        let epoch = document.epoch();
+        self.pending.take_if(|pending| pending.epoch != epoch || request.as_deref() != Some(instance));
+        self.request = request.map(|to| match self.request.take() {
+            Some(known) if known.to == to && known.epoch == epoch => known,
+            _ => SeenRequest { to, epoch, since: now },
+        });
+        let free = document.owner.is_none() || self.is_silent(now);
+        self.free_cycles = if free { self.free_cycles.saturating_add(1) } else { 0 };
+    }
+
+    /// Who asks for the lease. A request that stands for longer than `lifetime` counts only if `is_alive` says so of
+    /// its author.
+    pub(crate) fn requested_by(
+        &self,
+        now: Duration,
+        lifetime: Duration,
+        is_alive: impl Fn(&str) -> bool,
+    ) -> Option<&str> {
+        let request = self.request.as_ref()?;
+        let fresh = now.saturating_sub(request.since) < lifetime;
+        (fresh || is_alive(&request.to)).then_some(request.to.as_str())
+    }
+
+    /// Whether a request, of this host or another, is open.
+    fn has_request(&self) -> bool {
+        self.request.is_some() || self.pending.is_some()
+    }
+}
+
+impl Records {
+    /// Takes in a listing that was asked for at `now`. Leases that are not in it are forgotten, unless a task runs.
+    pub(crate) fn take_in(&mut self, listing: &Listing, own_expiration: Duration, instance: &str, now: Duration) {
+        self.0.retain(|token, record| record.task.is_some() || listing.find(token).is_some());
+        for lease in &listing.leases {
+            let record = self.entry(&lease.document.token);
+            record.take_in(&lease.document, &lease.etag, own_expiration, instance, now);
+        }
+    }
+
+    /// Takes in one version of a lease that was read at `now`.
+    pub(crate) fn see(&mut self, token: &LeaseToken, etag: Option<ETag>, now: Duration) {
+        self.entry(token).see(etag, now);
+    }
+
+    pub(crate) fn get(&self, token: &LeaseToken) -> Option<&LeaseRecord> {
+        self.0.get(token)
+    }
+
+    pub(crate) fn entry(&mut self, token: &LeaseToken) -> &mut LeaseRecord {
+        self.0.entry(token.clone()).or_default()
+    }
+
+    /// The way to send commands to the task of a lease.
+    pub(crate) fn task(&self, token: &LeaseToken) -> Option<&CommandSender> {
+        self.0.get(token)?.task.as_ref().map(|task| &task.commands)
+    }
+
+    pub(crate) fn has_task(&self, token: &LeaseToken) -> bool {
+        self.task(token).is_some()
+    }
+
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.0.values().any(|record| record.task.is_some())
+    }
+
+    /// Whether some owner is silent for as long as it promised.
+    pub(crate) fn any_silent(&self, now: Duration) -> bool {
+        self.0.values().any(|record| record.is_silent(now))
+    }
+
+    /// Whether all leases have living owners and nobody asks for one.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.0.values().all(|record| record.free_cycles == 0 && !record.has_request() && record.not_before.is_none())
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&LeaseToken, &mut LeaseRecord)> {
+        self.0.iter_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_silent_while_one_version_is_seen_for_as_long_as_it_promised() {
+        let at = Duration::from_secs;
+        let version = |etag: &'static str| Some(ETag::new(etag).unwrap());
+        let mut record = LeaseRecord { expires_after: at(60), ..LeaseRecord::default() };
+        assert!(!record.is_silent(at(1000)));
+        record.see(version("\"a\""), at(0));
+        record.see(version("\"a\""), at(30));
+        assert!(!record.is_silent(at(59)) && record.is_silent(at(60)));
+        record.see(version("\"b\""), at(70));
+        assert!(!record.is_silent(at(129)) && record.is_silent(at(130)));
+        // A version that is not known may be a new one.
+        record.see(None, at(140));
+        record.see(None, at(150));
+        assert!(!record.is_silent(at(209)) && record.is_silent(at(210)));
+    }
+
+    #[test]
+    fn a_request_counts_for_its_lifetime_and_longer_if_its_author_is_alive() {
+        let at = Duration::from_secs;
+        let request = SeenRequest { to: "b".into(), epoch: 1, since: at(0) };
+        let record = LeaseRecord { request: Some(request), ..LeaseRecord::default() };
+        assert_eq!(record.requested_by(at(9), at(10), |_| false), Some("b"));
+        assert_eq!(record.requested_by(at(10), at(10), |_| false), None);
+        assert_eq!(record.requested_by(at(99), at(10), |name| name == "b"), Some("b"));
+    }
+}

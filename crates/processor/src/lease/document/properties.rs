@@ -1,0 +1,341 @@
+//! Our own state in the `properties` of a lease: text values only, keys that begin with `cf.`.
+//!
+//! `docs/lease-lifecycle.md` lists them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use changefeed_core::Timestamp;
+
+use super::{DocumentError, LeaseDocument, Search, StartPosition, Status};
+
+/// What this version of the properties is called. Hosts of version 1 wrote none.
+pub(super) const VERSION: u64 = 2;
+
+const EPOCH: &str = "cf.epoch";
+pub(super) const SESSION: &str = "cf.session";
+pub(super) const HAND_OVER: &str = "cf.hand-over";
+/// Who wrote the promise. A .NET host copies `properties` when it acquires a lease: then this differs from `Owner`.
+const OWNER: &str = "cf.owner";
+/// The epoch under which the promise was written. A host of version 1 raises the epoch and leaves the promise.
+const OWNER_EPOCH: &str = "cf.owner-epoch";
+/// How long the owner may be silent before others may take the lease, in milliseconds.
+const EXPIRATION: &str = "cf.expiration";
+pub(super) const VERSION_KEY: &str = "cf.version";
+const ATTEMPTS: &str = "cf.attempts";
+const SEARCH: &str = "cf.search";
+const STATUS: &str = "cf.status";
+const GENERATION: &str = "cf.generation";
+pub(super) const PAUSED: &str = "cf.paused";
+pub(super) const GONE: &str = "cf.gone";
+const START: &str = "cf.start";
+
+/// In place of `cf.search`, in leases of version 1.
+const SUSPECT: &str = "cf.suspect";
+/// In place of `cf.status`, in leases of version 1.
+const STATE: &str = "cf.state";
+
+/// What a child takes over from its parent besides the users' properties.
+const INHERITED: [&str; 7] = [ATTEMPTS, SEARCH, SUSPECT, GENERATION, PAUSED, START, VERSION_KEY];
+
+/// Larger numbers are damage: nothing counts so far, and adding one must stay possible.
+const LARGEST: u64 = 1 << 53;
+
+/// The longest promise that counts: a lease of an owner that died must not wait for longer.
+pub(crate) const LONGEST_PROMISE: Duration = Duration::from_secs(600);
+
+/// How long an owner may be silent that promised nothing: .NET, Java and version 1.
+const UNPROMISED: Duration = Duration::from_secs(60);
+
+/// What is known of the owner of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerKind {
+    /// A host of this version, which keeps its promise and answers requests.
+    Current,
+    /// A host of version 1, which answers requests.
+    Version1,
+    /// A host of another implementation, which knows neither epochs nor requests.
+    Foreign,
+}
+
+/// Somebody asks the owner for the lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandOver {
+    /// The instance that wants it.
+    pub to: String,
+}
+
+/// How often the batch after a checkpoint has failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempts {
+    /// The checkpoint before the batch.
+    pub continuation: Option<String>,
+    /// How often delivering it was tried without success; 0 if it was never tried.
+    pub count: u32,
+}
+
+impl LeaseDocument {
+    /// How often the lease changed hands. Whoever writes must hold the current one.
+    pub fn epoch(&self) -> u64 {
+        self.number(EPOCH)
+    }
+
+    /// Sets the epoch, in the same write that sets the owner.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.set_number(EPOCH, epoch);
+    }
+
+    /// Tells apart two processes that use one instance name.
+    pub fn session(&self) -> Option<&str> {
+        self.text(SESSION)
+    }
+
+    /// Sets the session.
+    pub fn set_session(&mut self, session: Option<&str>) {
+        self.set_text(SESSION, session);
+    }
+
+    /// The request to hand the lease over, if there is one.
+    pub fn hand_over(&self) -> Option<HandOver> {
+        self.text(HAND_OVER).map(|to| HandOver { to: to.to_owned() })
+    }
+
+    /// Asks the owner to hand the lease over to the instance `to`, or withdraws the request.
+    pub fn set_hand_over(&mut self, to: Option<&str>) {
+        self.set_text(HAND_OVER, to);
+    }
+
+    /// How often the batch after the current checkpoint has failed: a count for another checkpoint is over.
+    pub fn attempts(&self) -> Attempts {
+        let stored = self.text(ATTEMPTS).and_then(parse_attempts);
+        let count = stored.filter(|stored| stored.continuation == self.continuation).map_or(0, |stored| stored.count);
+        Attempts { continuation: self.continuation.clone(), count }
+    }
+
+    /// Sets how often the batch after a checkpoint has failed; a count of 0 forgets it.
+    pub fn set_attempts(&mut self, attempts: &Attempts) {
+        let text = match (attempts.count, &attempts.continuation) {
+            (0, _) => None,
+            (count, None) => Some(count.to_string()),
+            (count, Some(continuation)) => Some(format!("{count} {continuation}")),
+        };
+        self.set_text(ATTEMPTS, text.as_deref());
+    }
+
+    /// The position of the search for poison items after the checkpoint.
+    pub fn search(&self) -> Option<Search> {
+        let version_1 = || self.text(SUSPECT).map(Search::parse_version_1);
+        self.text(SEARCH).and_then(Search::parse).or_else(version_1)
+    }
+
+    /// Sets or clears the position of the search for poison items.
+    pub fn set_search(&mut self, search: Option<&Search>) {
+        self.set_text(SEARCH, search.map(Search::to_text).as_deref());
+        self.set_text(SUSPECT, None);
+    }
+
+    /// The owner went without releasing the lease: its process may have crashed because of the batch after the
+    /// checkpoint.
+    pub fn count_crash(&mut self) {
+        let count = self.attempts().count.saturating_add(1);
+        self.set_attempts(&Attempts { continuation: self.continuation.clone(), count });
+        match self.search() {
+            // What version 1 wrote counts this crash already.
+            Some(search) if self.text(SEARCH).is_none() => self.set_search(Some(&search)),
+            Some(mut search) if search.first.is_some() => {
+                search.crashes = search.crashes.saturating_add(1);
+                self.set_search(Some(&search));
+            }
+            _ => {}
+        }
+    }
+
+    /// What the owner says it is doing.
+    pub fn status(&self) -> Option<Status> {
+        let version_1 = || self.text(STATE).map(|text| Status::Text { text: text.to_owned() });
+        self.text(STATUS).and_then(Status::parse).or_else(version_1)
+    }
+
+    /// Sets what the owner is doing.
+    pub fn set_status(&mut self, status: Option<&Status>) {
+        self.set_text(STATUS, status.map(Status::to_text).as_deref());
+        self.set_text(STATE, None);
+    }
+
+    /// Writes that `owner` may be silent for `expiration` before others may take the lease.
+    pub fn set_promise(&mut self, owner: &str, expiration: Duration) {
+        self.set_text(OWNER, Some(owner));
+        self.set_number(OWNER_EPOCH, self.epoch());
+        self.set_number(EXPIRATION, u64::try_from(expiration.as_millis()).unwrap_or(u64::MAX));
+        self.set_number(VERSION_KEY, VERSION);
+    }
+
+    /// Refuses what a later version wrote: its meaning is not known here.
+    pub(super) fn check_version(&self) -> Result<(), DocumentError> {
+        match self.text(VERSION_KEY).and_then(parse_number) {
+            Some(version) if version > VERSION => Err(DocumentError::FutureVersion(version)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Passes the promise on to the host that a lease is granted to, or ends it.
+    pub fn set_promised_by(&mut self, owner: Option<&str>) {
+        self.set_text(OWNER, owner);
+        match owner {
+            Some(_) => self.set_number(OWNER_EPOCH, self.epoch()),
+            None => {
+                self.set_text(OWNER_EPOCH, None);
+                self.set_text(EXPIRATION, None);
+            }
+        }
+    }
+
+    /// What is known of the owner; `None` if there is none.
+    pub fn owner_kind(&self) -> Option<OwnerKind> {
+        let owner = self.owner.as_deref()?;
+        let promised = self.text(OWNER);
+        if promised == Some(owner) {
+            return Some(OwnerKind::Current);
+        }
+        // Both copy what we wrote; only version 1 raises the epoch.
+        let raised = promised.is_none() || self.number(OWNER_EPOCH) != self.epoch();
+        Some(if self.session().is_some() && raised { OwnerKind::Version1 } else { OwnerKind::Foreign })
+    }
+
+    /// How long the owner may be silent before others may take the lease. `own` is the interval of the host that asks.
+    pub fn expires_after(&self, own: Duration) -> Duration {
+        match (self.owner_kind(), self.number(EXPIRATION)) {
+            (Some(OwnerKind::Current), millis) if millis > 0 => Duration::from_millis(millis).min(LONGEST_PROMISE),
+            (None, _) => own,
+            _ => own.max(UNPROMISED),
+        }
+    }
+
+    /// How often an operator moved the lease to another position. A host must drop what it read before.
+    pub fn generation(&self) -> u64 {
+        self.number(GENERATION)
+    }
+
+    /// Sets the generation, in the same write that moves the position.
+    pub fn set_generation(&mut self, generation: u64) {
+        self.set_number(GENERATION, generation);
+    }
+
+    /// Where an operator wants the lease to begin, while it has no continuation; none: where the processor began.
+    pub fn start(&self) -> Option<StartPosition> {
+        let start = self.text(START).filter(|_| self.continuation.is_none());
+        start.and_then(parse_start)
+    }
+
+    /// Sets where the lease begins: a position that no continuation of the store expresses, or one.
+    pub fn set_start(&mut self, start: &StartPosition) {
+        let (continuation, text) = match start {
+            StartPosition::Beginning => (None, Some("beginning".to_owned())),
+            StartPosition::Time(moment) => (None, Some(format!("time {}", moment.as_millis()))),
+            StartPosition::Continuation(token) => (Some(token.clone()), None),
+        };
+        self.continuation = continuation;
+        self.set_text(START, text.as_deref());
+    }
+
+    /// Whether an operator wants no work on this lease for now.
+    pub fn is_paused(&self) -> bool {
+        self.flag(PAUSED)
+    }
+
+    /// Pauses or resumes the lease.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.set_flag(PAUSED, paused);
+    }
+
+    /// Whether this is the tombstone of a lease that has successors, but could not be deleted.
+    pub fn is_gone(&self) -> bool {
+        self.flag(GONE)
+    }
+
+    /// Makes the lease a tombstone, or a lease again.
+    pub fn set_gone(&mut self, gone: bool) {
+        self.set_flag(GONE, gone);
+    }
+
+    /// Properties of ours that cannot be read and count as absent, one sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        let complain = |(key, value): (&String, &String)| {
+            let wanted = match key.as_str() {
+                EPOCH | GENERATION | OWNER_EPOCH | EXPIRATION | VERSION_KEY => {
+                    parse_number(value).is_none().then_some("a number")
+                }
+                PAUSED | GONE => parse_flag(value).is_none().then_some("true or false"),
+                ATTEMPTS => parse_attempts(value).is_none().then_some("a count and a continuation"),
+                START => parse_start(value).is_none().then_some("beginning, or time and milliseconds"),
+                SEARCH => Search::parse(value).is_none().then_some("the position of a search"),
+                STATUS => Status::parse(value).is_none().then_some("a status"),
+                SESSION | HAND_OVER | OWNER | SUSPECT | STATE => value.is_empty().then_some("a text"),
+                _ => None,
+            };
+            wanted.map(|wanted| {
+                let shown: String = value.chars().take(64).collect();
+                format!("property {key} of lease {} is {shown:?}, not {wanted}: ignored", self.token)
+            })
+        };
+        self.properties.iter().filter_map(complain).collect()
+    }
+
+    /// What a child of this lease begins with.
+    pub(super) fn inheritance(&self) -> BTreeMap<String, String> {
+        let inherited = |key: &str| !key.starts_with("cf.") || INHERITED.contains(&key);
+        self.properties.iter().filter(|(key, _)| inherited(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.properties.get(key).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    fn set_text(&mut self, key: &str, text: Option<&str>) {
+        match text.filter(|text| !text.is_empty()) {
+            Some(text) => drop(self.properties.insert(key.to_owned(), text.to_owned())),
+            None => drop(self.properties.remove(key)),
+        }
+    }
+
+    fn number(&self, key: &str) -> u64 {
+        self.text(key).and_then(parse_number).unwrap_or_default()
+    }
+
+    fn set_number(&mut self, key: &str, number: u64) {
+        self.set_text(key, (number > 0).then(|| number.to_string()).as_deref());
+    }
+
+    fn flag(&self, key: &str) -> bool {
+        self.text(key).and_then(parse_flag).unwrap_or_default()
+    }
+
+    fn set_flag(&mut self, key: &str, flag: bool) {
+        self.set_text(key, flag.then_some("true"));
+    }
+}
+
+fn parse_number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number| *number < LARGEST)
+}
+
+fn parse_flag(text: &str) -> Option<bool> {
+    text.parse().ok()
+}
+
+/// `beginning`, or `time` and milliseconds since the epoch.
+fn parse_start(text: &str) -> Option<StartPosition> {
+    match text.split_once(' ') {
+        None if text == "beginning" => Some(StartPosition::Beginning),
+        Some(("time", millis)) => parse_number(millis).map(Timestamp::from_millis).map(StartPosition::Time),
+        _ => None,
+    }
+}
+
+/// A count, then the continuation if there is one: `3 "7052"`.
+fn parse_attempts(text: &str) -> Option<Attempts> {
+    let (count, continuation) = match text.split_once(' ') {
+        Some((count, continuation)) => (count, Some(continuation.to_owned())),
+        None => (text, None),
+    };
+    Some(Attempts { continuation, count: count.parse().ok()? })
+}

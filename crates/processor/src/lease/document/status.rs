@@ -1,0 +1,68 @@
+//! What the owner of a lease is doing, as the lease stores it: structured, for `explain`.
+
+use serde::{Deserialize, Serialize};
+
+/// The longest text that is stored, in characters: it may quote an error of any length.
+const TEXT_CHARS: usize = 300;
+
+/// What the owner of a lease is doing, if it is neither delivering nor waiting for changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Status {
+    /// A batch failed and is retried.
+    Retrying {
+        /// Failed attempts.
+        attempts: u32,
+        /// Attempts before failed items are searched for, with a dead-letter container.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<u32>,
+        /// The last error.
+        error: String,
+    },
+    /// Items fail one after the other and none succeeds: they are retried, not dead-lettered.
+    Outage {
+        /// How often it was detected.
+        detected: u32,
+        /// The last error.
+        error: String,
+    },
+    /// A delegate call has been running for at least so many seconds.
+    Calling {
+        /// Seconds.
+        seconds: u64,
+    },
+    /// The feed cannot be read.
+    ReadFailing {
+        /// Whether the store throttles.
+        throttled: bool,
+        /// The last error.
+        error: String,
+    },
+    /// The dead-letter container cannot be written.
+    DeadLetterFailing {
+        /// The last error.
+        error: String,
+    },
+    /// A line that a host of version 1 wrote.
+    Text {
+        /// The line.
+        text: String,
+    },
+}
+
+impl Status {
+    /// Reads `cf.status`; `None` if it is not valid.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("invariant: texts and numbers always serialise")
+    }
+}
+
+/// Makes an error message one line, and cuts it after 300 characters.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().take(TEXT_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

@@ -1,0 +1,99 @@
+//! Arithmetic on feed ranges. Pure.
+
+use changefeed_core::{Epk, FeedRange, PhysicalRange, RangeId};
+
+use super::prefix::LeaseToken;
+
+/// The parts of `whole` that none of `by` covers, in key order.
+pub(crate) fn uncovered<'a>(whole: &FeedRange, by: impl IntoIterator<Item = &'a FeedRange>) -> Vec<FeedRange> {
+    let mut by: Vec<&FeedRange> = by.into_iter().filter(|range| range.overlaps(whole)).collect();
+    by.sort();
+    let mut gaps = Vec::new();
+    let mut end: &Epk = whole.min_inclusive();
+    for range in by {
+        gaps.extend(between(end, range.min_inclusive()));
+        end = end.max(range.max_exclusive());
+    }
+    gaps.extend(between(end, whole.max_exclusive()));
+    gaps
+}
+
+/// The range between two keys, if there is anything between them.
+fn between(min: &Epk, max: &Epk) -> Option<FeedRange> {
+    // Mostly there is nothing, and the error that would say so is expensive.
+    if min < max { FeedRange::new(min.clone(), max.clone()).ok() } else { None }
+}
+
+/// The range of a physical range that a lease names by its id only, as old .NET leases do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NamedRange {
+    /// It lives.
+    Live(FeedRange),
+    /// It was split; its descendants tile this range.
+    Split(FeedRange),
+    /// It was merged: its descendants tile this range, and descend from these ranges too.
+    Merged(FeedRange, Vec<RangeId>),
+    /// No live range descends from it.
+    Unknown,
+}
+
+/// Resolves the physical range that the token of a lease names, through the parents of the live ranges.
+pub(crate) fn named_range(token: &LeaseToken, live: &[PhysicalRange]) -> NamedRange {
+    let name = token.as_str();
+    if let Some(range) = live.iter().find(|range| range.id.as_str() == name) {
+        return NamedRange::Live(range.range.clone());
+    }
+    let descends = |range: &&PhysicalRange| range.parents.iter().any(|parent| parent.as_str() == name);
+    let mut family: Vec<&PhysicalRange> = live.iter().filter(descends).collect();
+    family.sort_by(|a, b| a.range.cmp(&b.range));
+    let (Some(first), Some(last)) = (family.first(), family.last()) else { return NamedRange::Unknown };
+    let hull = FeedRange::new(first.range.min_inclusive().clone(), last.range.max_exclusive().clone());
+    let Ok(hull) = hull else { return NamedRange::Unknown };
+    let tiled = uncovered(&hull, family.iter().map(|range| &range.range)).is_empty();
+    // Where ranges were only split, each ancestor has at least two live descendants; a merge leaves one with a single one.
+    let descendants = |parent: &RangeId| family.iter().filter(|range| range.parents.contains(parent)).count();
+    let mut parents: Vec<RangeId> = family.iter().flat_map(|range| &range.parents).cloned().collect();
+    parents.sort();
+    parents.dedup();
+    match parents.iter().any(|parent| descendants(parent) < 2) || !tiled {
+        false => NamedRange::Split(hull),
+        true => NamedRange::Merged(hull, parents),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn physical(id: u64, range: &str, parents: &[u64]) -> PhysicalRange {
+        let parents = parents.iter().map(|parent| RangeId::from(*parent)).collect();
+        PhysicalRange { id: RangeId::from(id), range: range.parse().unwrap(), parents }
+    }
+
+    fn named(id: &str, live: &[PhysicalRange]) -> NamedRange {
+        named_range(&id.parse().unwrap(), live)
+    }
+
+    #[test]
+    fn a_range_that_was_split_is_what_its_descendants_tile() {
+        let live = [physical(2, "80-FF", &[0]), physical(3, "-40", &[0, 1]), physical(4, "40-80", &[0, 1])];
+        assert_eq!(named("2", &live), NamedRange::Live("80-FF".parse().unwrap()));
+        assert_eq!(named("0", &live), NamedRange::Split("-FF".parse().unwrap()));
+        assert_eq!(named("1", &live), NamedRange::Split("-80".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_range_that_was_merged_is_named_with_all_that_were() {
+        let merged = |id: &str, live: &[PhysicalRange]| match named(id, live) {
+            NamedRange::Merged(range, parents) => {
+                (range.to_string(), parents.iter().map(ToString::to_string).collect())
+            }
+            other => (format!("{other:?}"), Vec::new()),
+        };
+        let live = [physical(2, "-FF", &[0, 1])];
+        assert_eq!(merged("0", &live), ("-FF".to_owned(), vec!["0".to_owned(), "1".to_owned()]));
+        let live = [physical(3, "-40", &[0]), physical(5, "40-FF", &[0, 2, 4])];
+        assert_eq!(merged("0", &live).0, "-FF");
+        assert_eq!(named("9", &live), NamedRange::Unknown);
+    }
+}

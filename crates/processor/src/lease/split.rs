@@ -1,0 +1,129 @@
+//! Replaces the lease of a range that was split or merged: its successors begin at its checkpoint, and it is deleted
+//! last. Every step can be repeated, by any host.
+
+use std::sync::Arc;
+
+use changefeed_core::{Effect, Error, ErrorKind, FeedRange, PhysicalRange, Result};
+
+use super::{
+    coverage::{self, NewLease, RangeLease, SplitPlan},
+    document::LeaseDocument,
+    events::{Replacement, Written},
+    host_context::HostContext,
+    loss::Loss,
+    prefix::LeaseToken,
+    store::Listing,
+    update::LeaseUpdate,
+    writer::{Deleted, LeaseWriter},
+};
+use crate::notification::{Failure, Notification};
+
+/// What must be known to replace a lease.
+#[derive(Debug)]
+pub(crate) struct SplitInput {
+    live: Vec<PhysicalRange>,
+    listing: Listing,
+}
+
+/// Reads the live ranges and the leases.
+///
+/// # Errors
+/// Those of the stores.
+pub(crate) async fn prepare(context: &HostContext) -> Result<SplitInput> {
+    let live = context.monitored.feed_ranges().await?;
+    Ok(SplitInput { live, listing: context.store.list().await? })
+}
+
+/// A lease that is replaced.
+pub(crate) struct Split<'a> {
+    pub(crate) context: &'a HostContext,
+    pub(crate) token: &'a LeaseToken,
+    pub(crate) range: &'a FeedRange,
+}
+
+/// A lease that a split created in this host's name.
+pub(crate) type Adopted = Box<LeaseWriter>;
+
+impl Split<'_> {
+    /// Stores pending progress, creates the successors, deletes the lease. Ends early if the host stops or the own
+    /// deadline passes. Successors that this host owns are added to `adopted`.
+    pub(crate) async fn replace(
+        &self,
+        writer: &mut LeaseWriter,
+        update: LeaseUpdate,
+        SplitInput { live, listing }: SplitInput,
+        adopted: &mut Vec<Adopted>,
+    ) -> Replacement {
+        // The write proves that the lease is owned at this moment.
+        let facts = match writer.write(update).await {
+            Written::Owned(facts) => facts,
+            Written::Transferred(by) => return Replacement::Lost(Loss::Taken { by }),
+            Written::Lost(loss) => return Replacement::Lost(loss),
+            Written::Failed(update, error) => return Replacement::Failed(update, error),
+        };
+        let leases = listing.range_leases(&live);
+        let generation = writer.document().generation();
+        let own = RangeLease { token: self.token.clone(), range: self.range.clone(), gone: false, generation };
+        let children = match coverage::split_plan(&own, &live, &leases) {
+            SplitPlan::Keep => return Replacement::Stays(facts),
+            SplitPlan::Replace(children) => children,
+        };
+        crate::planted!(ParentDeletedFirst => drop(writer.delete().await));
+        for child in &children {
+            let (context, now) = (self.context, self.context.runtime.monotonic());
+            if context.signals.stop.is_cancelled() {
+                return Replacement::Interrupted(facts);
+            }
+            if now >= writer.confirmed() + context.settings.timing.fence() {
+                return Replacement::Lost(Loss::Expired);
+            }
+            match self.create(writer.document(), child).await {
+                Ok(ours) => adopted.extend(ours),
+                Err(error) => return Replacement::Failed(LeaseUpdate::default(), error),
+            }
+        }
+        match writer.delete().await {
+            Deleted::Done => {}
+            Deleted::Lost(loss) => tracing::info!(lease = %self.token, %loss, "lease of a split range lost"),
+            Deleted::Tombstone(error) | Deleted::Failed(error) => {
+                let failure = Failure::Lease(Arc::new(error));
+                self.context.notifier.notify(Notification::Error(Some(self.token.clone()), failure));
+            }
+        }
+        Replacement::Done(children.into_iter().map(|child| child.token).collect())
+    }
+
+    /// Creates a successor in this host's name, at the parent's checkpoint. Returns `None` if it exists already.
+    async fn create(&self, parent: &LeaseDocument, child: &NewLease) -> Result<Option<Adopted>> {
+        let HostContext { store, runtime, identity, .. } = self.context;
+        let id = store.lease_id(&child.token);
+        let mut document = parent.child(id.clone(), child.version, child.token.clone(), child.range.clone());
+        document.partition_key = store.partition_key_field(&id);
+        document.owner = Some(identity.instance.clone());
+        document.set_epoch(1);
+        document.set_session(Some(&identity.session));
+        document.set_promise(&identity.instance, identity.expiration);
+        document.touch(runtime.wall());
+        let begun = runtime.monotonic();
+        let stored = match store.create(document.clone()).await {
+            Ok(stored) => stored,
+            Err(error) if error.effect() == Effect::Unknown => self.find_created(&document, error).await?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => None,
+            Err(error) => return Err(error),
+        };
+        let adopt = |stored| Box::new(LeaseWriter::adopt(store, runtime, identity, stored, begun));
+        Ok(stored.map(adopt))
+    }
+
+    /// Whether a lease whose creation has an unknown outcome is this host's.
+    async fn find_created(&self, document: &LeaseDocument, error: Error) -> Result<Option<super::store::StoredLease>> {
+        let session = self.context.identity.session.as_str();
+        match self.context.store.read(document).await? {
+            None => Err(error),
+            Some(stored) => {
+                let ours = stored.document.session() == Some(session) && stored.document.epoch() == 1;
+                Ok(ours.then_some(stored))
+            }
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Delivering: calls, pauses, dead letters, isolation.
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed_core::{Continuation, Error, StartFrom};
+
+use super::{LeaseState, Settings, Work};
+use crate::{
+    delegate::DelegateError,
+    delivery::{Delivery, Report, Retrying, Step},
+    lease::{
+        document::{Search, Status, one_line},
+        events::{CallEnd, Effect, Moment},
+        interrupts::Signal,
+        signals::Progress,
+    },
+    notification::{Failure, Notification},
+};
+
+/// After this many failed attempts in a row a lease is reported as stalled, and again at each doubling.
+const STALLED_AFTER: u32 = 3;
+
+/// A call that does not end so long after it was dropped blocks its thread.
+const BLOCKED_AFTER: Duration = Duration::from_secs(1);
+
+/// A page that is being delivered.
+pub(super) struct Delivering {
+    pub(super) delivery: Delivery,
+    /// Where the page begins.
+    before: StartFrom,
+    /// What a checkpoint after the page says.
+    progress: Progress,
+    pub(super) stage: Stage,
+    /// Failed writes of the current dead letter.
+    letter_failures: u32,
+}
+
+/// How far the delivery is.
+pub(super) enum Stage {
+    /// Nothing is under way.
+    Between,
+    /// It waits for its turn to deliver in isolation.
+    Turn,
+    /// The next batch is being named in the lease.
+    Marking,
+    Calling(CallState),
+    DeadLettering,
+    /// Until this moment nothing is done.
+    Pausing(Duration),
+}
+
+/// A call of the delegate.
+pub(super) struct CallState {
+    begun: Duration,
+    /// When it is reported as slow.
+    slow_at: Duration,
+    /// Whether `Context::cancelled` has fired.
+    cancelled: bool,
+    dropped: Option<Dropped>,
+    slow: bool,
+}
+
+/// A call that was dropped and has not ended yet.
+#[derive(Clone, Copy)]
+struct Dropped {
+    at: Duration,
+    /// Whether by the delegate timeout.
+    timeout: bool,
+    /// Whether it was reported to block its thread.
+    blocked: bool,
+}
+
+/// What could be finished of a page before the lease is left.
+pub(super) enum Finished {
+    /// The whole page.
+    Page,
+    /// A dead letter is being written.
+    LetterBegun,
+    Nothing,
+}
+
+impl Delivering {
+    pub(super) fn wake_at(&self, settings: &Settings) -> Option<Duration> {
+        match &self.stage {
+            Stage::Pausing(until) => Some(*until),
+            Stage::Calling(call) => match call.dropped {
+                None => {
+                    let limit = settings.delegate_timeout.map(|limit| call.begun + limit);
+                    Some(limit.map_or(call.slow_at, |limit| limit.min(call.slow_at)))
+                }
+                Some(dropped) => (!dropped.blocked).then(|| dropped.at + blocked_after(settings)),
+            },
+            _ => None,
+        }
+    }
+}
+
+fn blocked_after(settings: &Settings) -> Duration {
+    BLOCKED_AFTER.min(settings.timing.expiration / 4)
+}
+
+impl LeaseState {
+    pub(super) fn begin_page(
+        &mut self,
+        count: usize,
+        continuation: Continuation,
+        moment: Moment<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.feed.caught_up = false;
+        self.feed.page += 1;
+        let progress = Progress { page: self.feed.page, continuation: continuation.token().to_owned() };
+        let before = std::mem::replace(&mut self.feed.position, StartFrom::Continuation(continuation));
+        let (policy, attempts) = (self.settings.policy, std::mem::take(&mut self.memory.attempts));
+        let mut delivery = Delivery::new(policy, count, attempts, std::mem::take(&mut self.memory.outage));
+        let names = || (0..count).map(|item| (moment.name)(item).unwrap_or_default()).collect::<Vec<_>>();
+        let mut stage = Stage::Between;
+        if let Some(isolation) = &mut self.memory.isolation {
+            let names = names();
+            isolation.begin_page(&names);
+            delivery = delivery.isolate(isolation, names);
+            stage = Stage::Turn;
+            effects.push(Effect::TakeTurn);
+        } else if let Some(search) = self.memory.search.take() {
+            delivery = delivery.resume_search(&search, &names());
+        }
+        self.work = Work::Delivering(Box::new(Delivering { delivery, before, progress, stage, letter_failures: 0 }));
+    }
+
+    /// Takes the next step of the delivery, if nothing is under way. Returns whether there may be more to do at once.
+    pub(super) fn deliver(&mut self, moment: Moment<'_>, effects: &mut Vec<Effect>) -> bool {
+        let Work::Delivering(delivering) = &mut self.work else { return false };
+        if !matches!(delivering.stage, Stage::Between) {
+            return false;
+        }
+        match delivering.delivery.next(self.memory.isolation.as_ref()) {
+            Step::Done => {
+                self.page_done(effects);
+                return true;
+            }
+            Step::Mark(search) => {
+                delivering.stage = Stage::Marking;
+                self.writes.set_search(Some(search), true);
+            }
+            Step::DeadLetter(letter) => {
+                delivering.stage = Stage::DeadLettering;
+                effects.push(Effect::DeadLetter(letter));
+            }
+            Step::Pause(pause) => {
+                let length = self.settings.retry.after(pause.failures, moment.random).max(pause.at_least);
+                delivering.stage = Stage::Pausing(moment.now + length);
+            }
+            Step::Call(call) => {
+                delivering.stage = Stage::Calling(CallState {
+                    begun: moment.now,
+                    slow_at: moment.now + self.settings.slow_after,
+                    cancelled: false,
+                    dropped: None,
+                    slow: false,
+                });
+                let whole = call.items.len() == delivering.delivery.count();
+                let progress = call.last.then(|| delivering.progress.clone());
+                effects.push(Effect::Call { call, progress, whole });
+                if self.may_read_ahead() {
+                    self.read_next(effects);
+                }
+            }
+        }
+        false
+    }
+
+    /// The lease is about to be left: finishes the page if everything of it was handled.
+    pub(super) fn finish_page(&mut self, signal: Signal, effects: &mut Vec<Effect>) -> Finished {
+        let Work::Delivering(delivering) = &mut self.work else { return Finished::Nothing };
+        if !matches!(delivering.stage, Stage::Between) || signal == Signal::Lost {
+            return Finished::Nothing;
+        }
+        match delivering.delivery.next(self.memory.isolation.as_ref()) {
+            Step::Done => {
+                self.page_done(effects);
+                Finished::Page
+            }
+            Step::DeadLetter(letter) if signal != Signal::Abort => {
+                delivering.stage = Stage::DeadLettering;
+                effects.push(Effect::DeadLetter(letter));
+                Finished::LetterBegun
+            }
+            _ => Finished::Nothing,
+        }
+    }
+
+    /// Everything of the page was handled.
+    fn page_done(&mut self, effects: &mut Vec<Effect>) {
+        let Work::Delivering(delivering) = std::mem::replace(&mut self.work, Work::Next) else { return };
+        let Delivering { delivery, progress, .. } = *delivering;
+        let (isolated, count) = (delivery.is_isolated(), delivery.count());
+        self.memory.outage = delivery.outage;
+        self.writes.set_status(None);
+        effects.push(Effect::DropPage);
+        let automatic = !self.settings.policy.manual;
+        match (automatic, isolated) {
+            (true, false) => self.writes.checkpoint_soon(progress),
+            (true, true) => self.writes.checkpoint_now(progress),
+            (false, _) => {}
+        }
+        if let Some(isolation) = self.memory.isolation.as_mut().filter(|_| isolated) {
+            isolation.passed(count, automatic);
+            self.writes.set_search(isolation.mark_between(), false);
+            if isolation.is_over() {
+                self.memory.isolation = None;
+            }
+            effects.push(Effect::EndTurn);
+        }
+    }
+
+    /// The page is given up: it is read again.
+    pub(super) fn drop_delivery(&mut self, delivering: Delivering, effects: &mut Vec<Effect>) {
+        let Delivering { mut delivery, before, stage, .. } = delivering;
+        match stage {
+            Stage::Calling(_) => effects.push(Effect::DropCall),
+            Stage::DeadLettering => effects.push(Effect::DropDeadLetter),
+            _ => {}
+        }
+        if delivery.is_isolated() {
+            effects.push(Effect::EndTurn);
+        }
+        delivery.outage.discard();
+        self.memory.outage = delivery.outage;
+        self.feed.position = before;
+        self.feed.page -= 1;
+    }
+
+    pub(super) fn turn_taken(&mut self) {
+        if let Work::Delivering(delivering) = &mut self.work
+            && matches!(delivering.stage, Stage::Turn)
+        {
+            delivering.stage = Stage::Between;
+        }
+    }
+
+    /// The lease was written: the next batch is named in it, if that was being done.
+    pub(super) fn marked(&mut self) {
+        if let Work::Delivering(delivering) = &mut self.work
+            && matches!(delivering.stage, Stage::Marking)
+            && !self.writes.has_search()
+        {
+            delivering.stage = Stage::Between;
+        }
+    }
+
+    pub(super) fn called(&mut self, end: CallEnd, moment: Moment<'_>, effects: &mut Vec<Effect>) {
+        let Work::Delivering(delivering) = &mut self.work else { return };
+        let Stage::Calling(call) = &delivering.stage else { return };
+        let (dropped, slow) = (call.dropped, call.slow);
+        delivering.stage = Stage::Between;
+        if slow {
+            self.writes.set_status(None);
+        }
+        if dropped.is_some_and(|dropped| dropped.blocked) {
+            self.writes.set_renewing(true);
+        }
+        let result = match end {
+            CallEnd::Returned(result) => result,
+            CallEnd::Dropped if dropped.is_some_and(|dropped| dropped.timeout) => {
+                let limit = self.settings.delegate_timeout.unwrap_or_default();
+                Err(DelegateError::new(format!("the delegate did not return within {limit:?}")))
+            }
+            CallEnd::Dropped => return delivering.delivery.dropped(),
+        };
+        if self.signals.lost.is_some() {
+            return delivering.delivery.dropped();
+        }
+        let report = delivering.delivery.finished(result, moment.now);
+        if moment.now >= self.writes.deadline() {
+            // The result counts only if the lease is still owned: a write tells.
+            self.writes.retry_now();
+        }
+        let (narrowed, detected) = (delivering.delivery.take_narrowed(), delivering.delivery.outage.detected());
+        if let Some((first, window)) = narrowed
+            && self.memory.isolation.is_none()
+            && let Some(first) = (moment.name)(first)
+        {
+            let search = Search { first: Some(first), window, ..Search::default() };
+            self.writes.set_search(Some(search), false);
+        }
+        self.report(report, detected, effects);
+    }
+
+    fn report(&mut self, report: Report, detected: u32, effects: &mut Vec<Effect>) {
+        let Report { error, retrying, outage, attempts } = report;
+        if let Some(error) = error {
+            self.notify_error(Failure::Delegate(Arc::new(error)), effects);
+        }
+        if let Some(reason) = outage {
+            let error = one_line(&reason);
+            self.writes.set_status(Some(Status::Outage { detected, error }));
+            effects.push(Effect::Notify(Notification::Outage { lease: self.token.clone(), reason }));
+        } else if let Some(Retrying { failures, reason }) = retrying {
+            let (of, error) = (self.settings.policy.attempts, one_line(&reason));
+            self.writes.set_status(Some(Status::Retrying { attempts: failures, of, error }));
+            let doubled = (failures / STALLED_AFTER).is_power_of_two() && failures.is_multiple_of(STALLED_AFTER);
+            if doubled {
+                let lease = self.token.clone();
+                effects.push(Effect::Notify(Notification::Stalled { lease, attempts: failures, reason }));
+            }
+        }
+        if let Some(attempts) = attempts {
+            self.memory.attempts = 0;
+            self.writes.set_attempts(attempts);
+        }
+    }
+
+    pub(super) fn dead_lettered(&mut self, stored: Result<(), Error>, moment: Moment<'_>, effects: &mut Vec<Effect>) {
+        let Work::Delivering(delivering) = &mut self.work else { return };
+        if !matches!(delivering.stage, Stage::DeadLettering) {
+            return;
+        }
+        match stored {
+            Ok(()) => {
+                delivering.letter_failures = 0;
+                delivering.stage = Stage::Between;
+                let item = delivering.delivery.dead_lettered();
+                let name = item.and_then(|item| delivering.delivery.name(item));
+                if let (Some(isolation), Some(name)) = (&mut self.memory.isolation, name)
+                    && isolation.treatment(name) != crate::delivery::crash_isolation::Treatment::Deliver
+                {
+                    isolation.dead_lettered(name);
+                }
+            }
+            Err(error) => {
+                delivering.letter_failures += 1;
+                let pause = self.settings.store_retry.after(delivering.letter_failures, moment.random);
+                delivering.stage = Stage::Pausing(moment.now + pause);
+                self.writes.set_status(Some(Status::DeadLetterFailing { error: one_line(&format!("{error:?}")) }));
+                self.notify_error(Failure::DeadLetter(Arc::new(error)), effects);
+            }
+        }
+    }
+
+    pub(super) fn expire_delivery_timers(&mut self, moment: Moment<'_>, effects: &mut Vec<Effect>) {
+        let Work::Delivering(delivering) = &mut self.work else { return };
+        match &mut delivering.stage {
+            Stage::Pausing(until) if *until <= moment.now => delivering.stage = Stage::Between,
+            Stage::Calling(call) => {
+                let running = moment.now.saturating_sub(call.begun);
+                let over = self.settings.delegate_timeout.is_some_and(|limit| running >= limit);
+                match &mut call.dropped {
+                    None if over => {
+                        call.dropped = Some(Dropped { at: moment.now, timeout: true, blocked: false });
+                        effects.push(Effect::DropCall);
+                    }
+                    None if moment.now >= call.slow_at => {
+                        call.slow = true;
+                        // Reported again whenever the time has doubled.
+                        let running = call.slow_at.saturating_sub(call.begun);
+                        call.slow_at += running;
+                        let (lease, seconds) = (self.token.clone(), running.as_secs());
+                        self.writes.set_status(Some(Status::Calling { seconds }));
+                        effects.push(Effect::Notify(Notification::Slow { lease, running }));
+                    }
+                    Some(dropped) if !dropped.blocked && moment.now >= dropped.at + blocked_after(&self.settings) => {
+                        dropped.blocked = true;
+                        if dropped.timeout {
+                            // Others must be able to take the lease: a thread cannot be interrupted.
+                            self.writes.set_renewing(false);
+                            let message = format!(
+                                "the delegate blocks its thread {running:?} after it was called: the lease is given \
+                                 up; use spawn_blocking for blocking work"
+                            );
+                            self.notify_error(Failure::Delegate(Arc::new(DelegateError::new(message))), effects);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets `Context::cancelled` fire, once.
+    pub(super) fn cancel_call(&mut self, effects: &mut Vec<Effect>) {
+        if let Work::Delivering(delivering) = &mut self.work
+            && let Stage::Calling(call) = &mut delivering.stage
+            && !std::mem::replace(&mut call.cancelled, true)
+        {
+            effects.push(Effect::CancelCall);
+        }
+    }
+
+    /// Drops the call. Returns whether its end is to be waited for.
+    pub(super) fn drop_call(&mut self, now: Duration, effects: &mut Vec<Effect>) -> bool {
+        let Work::Delivering(delivering) = &mut self.work else { return false };
+        let Stage::Calling(call) = &mut delivering.stage else { return false };
+        match call.dropped {
+            None => {
+                call.dropped = Some(Dropped { at: now, timeout: false, blocked: false });
+                let message = "the call was cut by the stop deadline: its batch will be delivered again";
+                let failure = Failure::Delegate(Arc::new(DelegateError::new(message)));
+                effects.extend([
+                    Effect::CancelCall,
+                    Effect::DropCall,
+                    Effect::Notify(Notification::Error(Some(self.token.clone()), failure)),
+                ]);
+                true
+            }
+            Some(dropped) => !dropped.blocked,
+        }
+    }
+
+    /// Whether a call was dropped and blocks its thread.
+    pub(super) fn is_blocked(&self) -> bool {
+        let Work::Delivering(delivering) = &self.work else { return false };
+        let Stage::Calling(call) = &delivering.stage else { return false };
+        call.dropped.is_some_and(|dropped| dropped.blocked)
+    }
+}

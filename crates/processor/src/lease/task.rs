@@ -1,0 +1,441 @@
+//! The task of one lease: feeds events into its state and performs the effects. Has no logic of its own.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::poll_fn,
+    sync::Arc,
+    task::{Context as PollContext, Poll},
+    time::Duration,
+};
+
+use changefeed_core::{ChangePage, Error, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
+
+use super::{
+    document::{LeaseVersion, StartPosition},
+    events::{Effect, Event, Moment, Page, Replacement, Written},
+    host_context::HostContext,
+    interrupts::Activity,
+    loss::Loss,
+    prefix::LeaseToken,
+    signals::{Command, CommandSender},
+    split::{self, Adopted, Split, SplitInput},
+    state::{LeaseState, Start},
+    writer::LeaseWriter,
+};
+use crate::{
+    delegate::RawChanges,
+    delivery::{
+        call::{CallRequest, RunningCall},
+        dead_letter::write_dead_letter,
+        outage::FailedItem,
+    },
+    notification::{Failure, Notification, Release},
+    runtime::BoxFuture,
+};
+
+/// What a lease task tells its host.
+#[derive(Debug)]
+pub(crate) enum TaskReport {
+    /// The work on this lease is over, for this reason.
+    Ended(LeaseToken, Release),
+    /// A split made this lease ours.
+    Adopted(Adopted),
+    /// The task panicked: the lease is to be released.
+    Panicked(LeaseToken, String),
+}
+
+/// A page in memory.
+struct PageInMemory {
+    changes: RawChanges,
+    request_charge: f64,
+}
+
+/// The task of one lease.
+pub(crate) struct LeaseTask {
+    context: Arc<HostContext>,
+    token: LeaseToken,
+    version: LeaseVersion,
+    range: FeedRange,
+    state: LeaseState,
+    /// Away while a write is under way.
+    writer: Option<Box<LeaseWriter>>,
+    pages: VecDeque<PageInMemory>,
+    waiters: BTreeMap<u64, oneshot::Sender<Result<(), Loss>>>,
+    next_waiter: u64,
+    commands: CommandSender,
+    inbox: mpsc::Receiver<Command>,
+    reports: mpsc::UnboundedSender<TaskReport>,
+    work: InProgress,
+    stop_seen: bool,
+    abort_seen: bool,
+}
+
+/// What is under way. One future for each kind of effect.
+#[derive(Default)]
+struct InProgress {
+    read: Option<BoxFuture<'static, Result<ChangePage>>>,
+    wait: Option<BoxFuture<'static, ()>>,
+    call: Option<RunningCall>,
+    write: Option<BoxFuture<'static, (Box<LeaseWriter>, WriteEnd)>>,
+    letter: Option<BoxFuture<'static, Result<()>>>,
+    turn: Option<BoxFuture<'static, OwnedMutexGuard<()>>>,
+    isolated: Option<OwnedMutexGuard<()>>,
+    prepare: Option<BoxFuture<'static, Result<SplitInput>>>,
+    split: Option<SplitInput>,
+    stopped: Option<BoxFuture<'static, ()>>,
+    aborted: Option<BoxFuture<'static, ()>>,
+    timer: Option<(Duration, BoxFuture<'static, ()>)>,
+}
+
+enum WriteEnd {
+    Written(Written),
+    Replaced(Replacement, Vec<Adopted>),
+}
+
+/// Something that ended, before it is told to the state.
+enum Ended {
+    Stop,
+    Abort,
+    Command(Command),
+    Read(Result<ChangePage>),
+    Changed,
+    Called(crate::delivery::call::CallReturn),
+    Write(Box<LeaseWriter>, WriteEnd),
+    Letter(Result<()>),
+    Turn(OwnedMutexGuard<()>),
+    Prepared(Result<SplitInput>),
+    Timer,
+}
+
+impl LeaseTask {
+    /// The task of a lease that was just acquired, and the way to send it commands.
+    pub(crate) fn new(
+        context: Arc<HostContext>,
+        writer: Box<LeaseWriter>,
+        range: FeedRange,
+        reports: mpsc::UnboundedSender<TaskReport>,
+    ) -> (Self, CommandSender) {
+        let document = writer.document();
+        let (commands, inbox) = CommandSender::new();
+        let start = Start {
+            token: document.token.clone(),
+            position: start_of(&context, &range, document.continuation.as_deref(), document.start()),
+            continuation: document.continuation.clone(),
+            attempts: document.attempts().count,
+            search: document.search(),
+            confirmed: writer.confirmed(),
+            facts: writer.facts(),
+        };
+        let signals = context.signals.clone();
+        let work = InProgress {
+            stopped: Some(Box::pin(signals.stop.cancelled_owned())),
+            aborted: Some(Box::pin(signals.abort.cancelled_owned())),
+            ..InProgress::default()
+        };
+        let task = Self {
+            token: document.token.clone(),
+            version: document.version,
+            state: LeaseState::new(Arc::clone(&context.settings), start),
+            context,
+            range,
+            writer: Some(writer),
+            pages: VecDeque::new(),
+            waiters: BTreeMap::new(),
+            next_waiter: 0,
+            commands: commands.clone(),
+            inbox,
+            reports,
+            work,
+            stop_seen: false,
+            abort_seen: false,
+        };
+        (task, commands)
+    }
+
+    /// Works until the lease is left.
+    pub(crate) async fn run(mut self) {
+        self.context.notifier.notify(Notification::LeaseAcquired(self.token.clone()));
+        let mut event = Event::Tick;
+        loop {
+            let now = self.context.runtime.monotonic();
+            let pages = &self.pages;
+            let name =
+                |item: usize| pages.front()?.changes.get(item).map(|change| format!("{}:{}", change.lsn, change.id));
+            let moment = Moment { now, random: self.context.runtime.random(), name: &name };
+            let effects = self.state.on(event, moment);
+            for effect in effects {
+                if let Effect::End(release) = effect {
+                    return self.end(release);
+                }
+                self.perform(effect);
+            }
+            self.arm_timer(now);
+            event = self.next_event().await;
+        }
+    }
+
+    fn end(self, release: Release) {
+        // A lease that was taken by this host's own name is the sign of a second process with that name.
+        if let Release::Lost(Loss::Taken { by: Some(by) }) = &release
+            && *by == self.context.identity.instance
+        {
+            let message = format!("another host uses the instance name {by}: give each host its own");
+            let failure = Failure::Lease(Arc::new(Error::new(ErrorKind::InvalidArgument, message)));
+            self.context.notifier.notify(Notification::Error(Some(self.token.clone()), failure));
+        }
+        self.context.notifier.notify(Notification::LeaseReleased(self.token.clone(), release.clone()));
+        drop(self.reports.send(TaskReport::Ended(self.token.clone(), release)));
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Read { from, max_items } => self.work.read = Some(self.read(from, max_items)),
+            Effect::DropPages => {
+                self.work.read = None;
+                self.pages.clear();
+            }
+            Effect::DropPage => drop(self.pages.pop_front()),
+            Effect::Wait(continuation) => {
+                let (monitored, range) = (self.context.monitored.clone(), self.range.clone());
+                let poll = self.context.runtime.sleep(self.context.options.poll_interval);
+                self.work.wait = Some(Box::pin(async move {
+                    tokio::select! {
+                        biased;
+                        () = monitored.backend().changed(&range, &continuation) => {}
+                        () = poll => {}
+                    }
+                }));
+            }
+            Effect::StopWaiting => self.work.wait = None,
+            Effect::Call { call, progress, whole } => self.call(call, progress, whole),
+            Effect::CancelCall => self.work.call.iter().for_each(RunningCall::cancel),
+            Effect::DropCall => self.work.call.iter_mut().for_each(RunningCall::abort),
+            Effect::Write(update) => {
+                if let Some(mut writer) = self.writer.take() {
+                    self.work.write = Some(Box::pin(async move {
+                        let written = writer.write(update).await;
+                        (writer, WriteEnd::Written(written))
+                    }));
+                }
+            }
+            Effect::DeadLetter(letter) => self.work.letter = Some(self.dead_letter(letter)),
+            Effect::DropDeadLetter => self.work.letter = None,
+            Effect::TakeTurn => {
+                self.work.turn = Some(Box::pin(Arc::clone(&self.context.isolation).lock_owned()));
+            }
+            Effect::EndTurn => (self.work.turn, self.work.isolated) = (None, None),
+            Effect::PrepareSplit => {
+                let context = Arc::clone(&self.context);
+                self.work.prepare = Some(Box::pin(async move { split::prepare(&context).await }));
+            }
+            Effect::DropSplit => (self.work.prepare, self.work.split) = (None, None),
+            Effect::Replace(update) => self.replace(update),
+            Effect::Reply(waiters, result) => {
+                for waiter in waiters.iter().filter_map(|waiter| self.waiters.remove(waiter)) {
+                    drop(waiter.send(result.clone()));
+                }
+            }
+            Effect::Notify(notification) => self.context.notifier.notify(notification),
+            Effect::Interrupted(activity) => self.report_interrupted(activity),
+            Effect::End(_) => {}
+        }
+    }
+
+    fn read(&self, from: StartFrom, max_items: usize) -> BoxFuture<'static, Result<ChangePage>> {
+        let mut request = ReadChanges::new(self.range.clone(), from).mode(self.context.mode).max_items(max_items);
+        if self.version == LeaseVersion::Range
+            && let Some(id) = self.token.to_range_id()
+        {
+            request.physical = Some(id);
+        }
+        let (monitored, ahead) = (self.context.monitored.clone(), !self.pages.is_empty() || self.work.call.is_some());
+        Box::pin(async move {
+            if ahead {
+                // A delegate that returns at once is then done with its page before the next one evicts it from caches.
+                tokio::task::yield_now().await;
+            }
+            monitored.backend().read_changes(request).await
+        })
+    }
+
+    fn call(&mut self, call: crate::delivery::Call, progress: Option<super::signals::Progress>, whole: bool) {
+        let Some(page) = self.pages.front_mut() else { return };
+        let request = CallRequest {
+            lease: &self.token,
+            range: &self.range,
+            page: std::mem::take(&mut page.changes),
+            request_charge: page.request_charge,
+            call,
+            progress,
+            whole,
+            commands: &self.commands,
+        };
+        self.work.call = Some(RunningCall::start(&self.context, request));
+    }
+
+    fn dead_letter(&self, letter: FailedItem) -> BoxFuture<'static, Result<()>> {
+        let (context, lease) = (Arc::clone(&self.context), self.token.clone());
+        let change = self.pages.front().and_then(|page| page.changes.get(letter.item)).cloned();
+        Box::pin(async move { write_dead_letter(&context, &lease, change, letter).await })
+    }
+
+    fn replace(&mut self, update: super::update::LeaseUpdate) {
+        let (Some(mut writer), Some(input)) = (self.writer.take(), self.work.split.take()) else { return };
+        let (context, token, range) = (Arc::clone(&self.context), self.token.clone(), self.range.clone());
+        self.work.write = Some(Box::pin(async move {
+            let mut adopted = Vec::new();
+            let split = Split { context: &context, token: &token, range: &range };
+            let replacement = split.replace(&mut writer, update, input, &mut adopted).await;
+            (writer, WriteEnd::Replaced(replacement, adopted))
+        }));
+    }
+
+    fn report_interrupted(&self, activity: Activity) {
+        let what = match activity {
+            Activity::Calling => "a delegate call is running; its batch will be delivered again",
+            Activity::DeadLettering => "a dead letter is being written",
+            Activity::Splitting => "the lease is being replaced after a split",
+            Activity::Reading | Activity::Pausing => "the lease container does not answer; the lease will expire",
+        };
+        self.context.stop_report.add(&self.token, what);
+    }
+
+    /// Sleeps until the state wants to be woken. A timer that is too early is kept: it costs one event.
+    fn arm_timer(&mut self, now: Duration) {
+        let Some(at) = self.state.wake_at(now) else { return self.work.timer = None };
+        if self.work.timer.as_ref().is_none_or(|(armed, _)| *armed > at || *armed <= now) {
+            let sleep = self.context.runtime.sleep(at.saturating_sub(now));
+            self.work.timer = Some((at, sleep));
+        }
+    }
+
+    async fn next_event(&mut self) -> Event {
+        match poll_fn(|context| self.poll_ended(context)).await {
+            Ended::Stop => Event::Stop,
+            Ended::Abort => Event::Abort,
+            Ended::Command(Command::Refresh) => Event::Refresh,
+            Ended::Command(Command::CheckRange) => Event::CheckRange,
+            Ended::Command(Command::Checkpoint(progress, reply)) => {
+                self.next_waiter += 1;
+                self.waiters.insert(self.next_waiter, reply);
+                Event::Checkpoint(progress, self.next_waiter)
+            }
+            Ended::Read(page) => Event::Read(self.page_read(page)),
+            Ended::Changed => Event::Changed,
+            Ended::Called(returned) => {
+                if let (Some(front), Some(page)) = (self.pages.front_mut(), returned.page) {
+                    front.changes = page;
+                }
+                Event::Called(returned.end)
+            }
+            Ended::Write(writer, WriteEnd::Written(written)) => {
+                self.writer = Some(writer);
+                Event::Wrote(written)
+            }
+            Ended::Write(writer, WriteEnd::Replaced(replacement, adopted)) => {
+                self.writer = Some(writer);
+                adopted.into_iter().for_each(|lease| drop(self.reports.send(TaskReport::Adopted(lease))));
+                Event::Replaced(replacement)
+            }
+            Ended::Letter(stored) => Event::DeadLettered(stored),
+            Ended::Turn(guard) => {
+                self.work.isolated = Some(guard);
+                Event::TurnTaken
+            }
+            Ended::Prepared(Ok(input)) => {
+                self.work.split = Some(input);
+                Event::SplitReady(Ok(()))
+            }
+            Ended::Prepared(Err(error)) => Event::SplitReady(Err(error)),
+            Ended::Timer => Event::Tick,
+        }
+    }
+
+    fn page_read(&mut self, page: Result<ChangePage>) -> Page {
+        match page {
+            Ok(page) if page.changes.is_empty() => Page::Empty(page.continuation),
+            Ok(page) => {
+                let (count, continuation) = (page.changes.len(), page.continuation);
+                let request_charge = page.request_charge;
+                self.pages.push_back(PageInMemory { changes: page.changes.into(), request_charge });
+                Page::Changes { count, continuation }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::RangeGone | ErrorKind::RangeNotFound) => Page::Gone,
+            Err(error) => Page::Failed(error),
+        }
+    }
+
+    /// Polls everything that is under way, signals first.
+    fn poll_ended(&mut self, context: &mut PollContext<'_>) -> Poll<Ended> {
+        let work = &mut self.work;
+        if !self.abort_seen && poll_slot(&mut work.aborted, context).is_ready() {
+            self.abort_seen = true;
+            return Poll::Ready(Ended::Abort);
+        }
+        if !self.stop_seen && poll_slot(&mut work.stopped, context).is_ready() {
+            self.stop_seen = true;
+            return Poll::Ready(Ended::Stop);
+        }
+        if let Poll::Ready(Some(command)) = self.inbox.poll_recv(context) {
+            return Poll::Ready(Ended::Command(command));
+        }
+        if let Poll::Ready((writer, end)) = poll_slot(&mut work.write, context) {
+            return Poll::Ready(Ended::Write(writer, end));
+        }
+        if let Some(call) = &mut work.call
+            && let Poll::Ready(returned) = call.poll(context)
+        {
+            work.call = None;
+            return Poll::Ready(Ended::Called(returned));
+        }
+        if let Poll::Ready(stored) = poll_slot(&mut work.letter, context) {
+            return Poll::Ready(Ended::Letter(stored));
+        }
+        if let Poll::Ready(guard) = poll_slot(&mut work.turn, context) {
+            return Poll::Ready(Ended::Turn(guard));
+        }
+        if let Poll::Ready(input) = poll_slot(&mut work.prepare, context) {
+            return Poll::Ready(Ended::Prepared(input));
+        }
+        if let Poll::Ready(page) = poll_slot(&mut work.read, context) {
+            return Poll::Ready(Ended::Read(page));
+        }
+        if let Poll::Ready(()) = poll_slot(&mut work.wait, context) {
+            return Poll::Ready(Ended::Changed);
+        }
+        if let Some((_, timer)) = &mut work.timer
+            && timer.as_mut().poll(context).is_ready()
+        {
+            work.timer = None;
+            return Poll::Ready(Ended::Timer);
+        }
+        Poll::Pending
+    }
+}
+
+/// Polls a future if there is one; empties the slot when it is ready.
+fn poll_slot<T>(slot: &mut Option<BoxFuture<'static, T>>, context: &mut PollContext<'_>) -> Poll<T> {
+    let Some(future) = slot else { return Poll::Pending };
+    let ready = future.as_mut().poll(context);
+    if ready.is_ready() {
+        *slot = None;
+    }
+    ready
+}
+
+/// Where the feed of a lease begins: at its checkpoint, else where an operator or the processor's first start put it.
+fn start_of(
+    context: &HostContext,
+    range: &FeedRange,
+    continuation: Option<&str>,
+    start: Option<StartPosition>,
+) -> StartFrom {
+    if let Some(token) = continuation {
+        return StartPosition::Continuation(token.to_owned()).to_start();
+    }
+    let positions = start.map_or_else(|| context.start_positions.of(range), |start| vec![start]);
+    // Leases whose ranges began at continuations have one of their own: the earliest of the others is good for all keys.
+    let earliest = positions.into_iter().min_by_key(StartPosition::rank);
+    earliest.map_or_else(|| context.options.start.clone(), |position| position.to_start())
+}

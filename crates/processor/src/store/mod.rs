@@ -1,0 +1,4 @@
+//! Wrappers around the stores that a host uses.
+
+pub(crate) mod retry;
+pub(crate) mod timeout;

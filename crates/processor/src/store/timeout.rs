@@ -1,0 +1,115 @@
+//! Bounds every request to a store in time, and turns a panic inside the store into an error.
+
+use std::{any::Any, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use changefeed_core::{
+    Backend, Batch, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item, ItemKey,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Result, Written, async_trait,
+};
+
+use futures_util::FutureExt;
+
+use crate::{
+    notification::{Failure, Notification, Notifier},
+    runtime::{Runtime, panic_message},
+};
+
+/// A store with a timeout for every request. A request that panics fails.
+pub(crate) struct TimeoutBackend {
+    inner: Arc<dyn Backend>,
+    runtime: Arc<dyn Runtime>,
+    limits: Limits,
+    notifier: Notifier,
+}
+
+/// How long requests may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) requests: Duration,
+    /// For the feed ranges: a host that waits for them neither balances nor follows a split.
+    pub(crate) ranges: Duration,
+}
+
+impl Limits {
+    /// The same for all requests.
+    pub(crate) fn same(limit: Duration) -> Self {
+        Self { requests: limit, ranges: limit }
+    }
+}
+
+impl TimeoutBackend {
+    /// The container, with a limit on every request.
+    pub(crate) fn container(
+        container: &Container,
+        runtime: &Arc<dyn Runtime>,
+        limits: Limits,
+        notifier: &Notifier,
+    ) -> Container {
+        let (inner, runtime) = (Arc::clone(container.backend()), Arc::clone(runtime));
+        Container::new(Arc::new(Self { inner, runtime, limits, notifier: notifier.clone() }))
+    }
+
+    /// Reports a panic inside the store: whoever made the request may find out what it did and go on.
+    fn panicked(&self, panic: &(dyn Any + Send)) -> Error {
+        let message = format!("the store of {} panicked: {}", self.identity().container_name, panic_message(panic));
+        let failure = Failure::Panic(Arc::new(Error::new(ErrorKind::Unavailable, message.clone())));
+        self.notifier.notify(Notification::Error(None, failure));
+        // What a write did before it panicked is not known.
+        Error::new(ErrorKind::Unavailable, message).with_unknown_effect()
+    }
+
+    async fn within<T>(&self, limit: Duration, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let sleep = self.runtime.sleep(limit);
+        tokio::select! {
+            biased;
+            answer = AssertUnwindSafe(request).catch_unwind() => answer.unwrap_or_else(|panic| Err(self.panicked(&*panic))),
+            () = sleep => {
+                let message = format!("{} did not answer within {limit:?}", self.identity().container_name);
+                Err(Error::new(ErrorKind::Timeout, message))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for TimeoutBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TimeoutBackend({:?}, {:?})", self.inner, self.limits)
+    }
+}
+
+#[async_trait]
+impl Backend for TimeoutBackend {
+    fn identity(&self) -> &ContainerIdentity {
+        self.inner.identity()
+    }
+
+    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+        self.within(self.limits.ranges, self.inner.feed_ranges()).await
+    }
+
+    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+        self.within(self.limits.requests, self.inner.read_changes(request)).await
+    }
+
+    async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
+        if let Err(panic) = AssertUnwindSafe(self.inner.changed(range, continuation)).catch_unwind().await {
+            self.panicked(&*panic);
+            // The caller polls.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+        self.within(self.limits.requests, self.inner.read_item(key)).await
+    }
+
+    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+        let written = self.within(self.limits.requests, self.inner.write(batch)).await;
+        // A write that timed out may still be performed.
+        written.map_err(|error| if error.kind() == ErrorKind::Timeout { error.with_unknown_effect() } else { error })
+    }
+
+    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+        self.within(self.limits.requests, self.inner.list_items(request)).await
+    }
+}

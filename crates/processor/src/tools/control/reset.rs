@@ -1,0 +1,136 @@
+//! Reset: forgetting that a processor ever ran.
+
+use changefeed_core::{Effect, Error, ErrorKind, Result};
+
+use super::{CONFLICT_TRIES, Control};
+use crate::{
+    lease::{prefix::LeaseToken, store::StoredLease},
+    tools::snapshot::Snapshot,
+};
+
+/// A reset about to happen.
+#[derive(Debug)]
+#[must_use = "nothing happens before `apply`"]
+pub struct Reset {
+    control: Control,
+    forced: bool,
+}
+
+impl Reset {
+    pub(super) fn new(control: Control) -> Self {
+        Self { control, forced: false }
+    }
+
+    /// Does it even if hosts run. They make the leases anew, at the positions where the processor once began: stop
+    /// them first if that is not wanted. Default: refused while a host runs.
+    pub fn forced(mut self) -> Self {
+        self.forced = true;
+        self
+    }
+
+    /// The leases that [`Reset::apply`] would delete now.
+    ///
+    /// # Errors
+    /// `ItemNotFound` if there is no such processor, and those of the stores.
+    pub async fn dry_run(&self) -> Result<Vec<LeaseToken>> {
+        let look = self.control.processor.snapshot().await?;
+        Ok(look.listing.leases.iter().map(|lease| lease.document.token.clone()).collect())
+    }
+
+    /// Deletes the processor's documents, readable or not; returns the leases.
+    ///
+    /// A lease that has an owner is watched for up to the expiration interval: if it changes, the owner lives and
+    /// nothing is done.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a host runs, `ItemNotFound` if there is no such processor, `Unavailable` if leases kept
+    /// changing, and those of the store: what was deleted stays deleted, so try again.
+    pub async fn apply(&self) -> Result<Vec<LeaseToken>> {
+        let mut look = self.control.processor.snapshot().await?;
+        if !self.forced {
+            look = self.wait_for_silence(look).await?;
+        }
+        let store = &look.store;
+        let mut deleted: Vec<LeaseToken> = Vec::new();
+        // The marker goes first: a host that starts meanwhile then begins anew instead of repairing the old.
+        let prefix = store.prefix();
+        for id in [prefix.info_id(), prefix.lock_id()] {
+            let field = store.partition_key_field(&id);
+            if let Some(item) = store.read_raw(&id, field.as_deref()).await? {
+                gone_is_fine(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;
+            }
+        }
+        for lease in &look.listing.leases {
+            self.delete(&look, lease).await?;
+            deleted.push(lease.document.token.clone());
+        }
+        self.delete_broken(&look).await?;
+        Ok(deleted)
+    }
+
+    /// Returns the leases as they are when no owner has given a sign of life.
+    async fn wait_for_silence(&self, first: Snapshot) -> Result<Snapshot> {
+        let runtime = self.control.clock();
+        let timing = self.control.timing;
+        let begun = runtime.monotonic();
+        let owned = |lease: &&StoredLease| lease.document.owner.is_some();
+        while first.listing.leases.iter().any(|lease| owned(&lease)) {
+            if runtime.monotonic().saturating_sub(begun) >= timing.expiration {
+                break;
+            }
+            runtime.sleep(timing.renew / 2).await;
+            let listing = first.store.list().await?;
+            for lease in listing.leases.iter().filter(owned) {
+                let same = |old: &&StoredLease| old.document.token == lease.document.token;
+                if first.listing.leases.iter().find(same).is_none_or(|old| old.etag != lease.etag) {
+                    let (owner, token) = (lease.document.owner.as_deref().unwrap_or_default(), &lease.document.token);
+                    let message = format!("{owner} is alive and owns lease {token}: stop all hosts first, or force it");
+                    return Err(Error::new(ErrorKind::InvalidArgument, message));
+                }
+            }
+        }
+        Ok(first)
+    }
+
+    async fn delete(&self, look: &Snapshot, lease: &StoredLease) -> Result<()> {
+        let mut current = lease.clone();
+        for _ in 0..CONFLICT_TRIES {
+            match gone_is_fine(look.store.delete(&current).await) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::PreconditionFailed || error.effect() == Effect::Unknown => {
+                    match look.store.read(&current.document).await? {
+                        None => return Ok(()),
+                        Some(stored) if self.forced || stored.document.owner.is_none() => current = stored,
+                        Some(_) => break,
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let message = format!("a host took lease {} meanwhile: stop all hosts first", lease.document.token);
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Documents that cannot be read are deleted as they are: there is no owner to ask.
+    async fn delete_broken(&self, look: &Snapshot) -> Result<()> {
+        if look.listing.broken.is_empty() {
+            return Ok(());
+        }
+        let container = look.store.container();
+        let definition = &container.identity().partition_key;
+        for item in container.list(&look.store.prefix().leases()).await? {
+            if look.listing.broken.iter().any(|(id, _)| id.as_str() == item.id.as_str()) {
+                let key = definition.extract(&item.body)?;
+                gone_is_fine(container.delete_if(key, &item.id, &item.etag).await)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gone_is_fine(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,302 @@
+//! Seek: moving leases to another position, fenced against hosts that run.
+
+use std::fmt;
+
+use changefeed_core::{
+    ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Result,
+    StartFrom, Timestamp,
+};
+use serde::Serialize;
+
+use super::{CONFLICT_TRIES, Control, Scope, chosen, update};
+use crate::{
+    lease::{
+        document::{Attempts, InfoDocument, LeaseDocument, StartPosition},
+        prefix::LeaseToken,
+        store::LeaseStore,
+        update::end_ownership,
+    },
+    tools::snapshot::Snapshot,
+};
+
+/// How often leases may be split while they are moved.
+const ROUNDS: u32 = 4;
+
+/// Where leases are to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// To the oldest change. Latest-version mode only.
+    Beginning,
+    /// Past everything there is.
+    Now,
+    /// To the first change written at or after this moment. Latest-version mode only.
+    Time(Timestamp),
+    /// After this position.
+    Continuation(Continuation),
+}
+
+/// Where a lease stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Position {
+    /// Where the processor began; nothing was handled yet.
+    Start,
+    /// At the oldest change.
+    Beginning,
+    /// At the first change written at or after this moment.
+    Time(Timestamp),
+    /// After this position.
+    Continuation(String),
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("start"),
+            Self::Beginning => f.write_str("beginning"),
+            Self::Time(moment) => write!(f, "time {}", moment.as_millis()),
+            Self::Continuation(token) => f.write_str(token),
+        }
+    }
+}
+
+/// A lease that was, or would be, moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// The lease.
+    pub lease: LeaseToken,
+    /// The host that has, or had, it.
+    pub owner: Option<String>,
+    /// Where it stood when we looked; its owner may have gone on since.
+    pub from: Position,
+    /// Where it begins now.
+    pub to: Position,
+}
+
+/// A seek about to happen.
+#[derive(Debug)]
+#[must_use = "nothing happens before `apply`"]
+pub struct Seek {
+    control: Control,
+    to: SeekTo,
+    scope: Scope,
+}
+
+impl Seek {
+    pub(super) fn new(control: Control, to: SeekTo, scope: Scope) -> Self {
+        Self { control, to, scope }
+    }
+
+    /// What [`Seek::apply`] would do now. Everything is checked, nothing is written.
+    ///
+    /// # Errors
+    /// `ItemNotFound` if there is no such processor or lease, `InvalidArgument` or `BadContinuation` for a position
+    /// that the feed does not have, and those of the stores.
+    pub async fn dry_run(&self) -> Result<Vec<Moved>> {
+        let look = self.control.processor.snapshot().await?;
+        Ok(self.plan(&look).await?.into_iter().map(|(moved, _)| moved).collect())
+    }
+
+    /// Moves the leases, each by a compare-and-swap that takes it from its owner. All positions are known to be good
+    /// before the first is written. From then on the keys begin there: a lease whose document is lost is made anew at
+    /// the position that was sought, not where the processor once began.
+    ///
+    /// A position that the store can express as a continuation is stored as one, which hosts of the .NET SDK
+    /// understand, too. Where it cannot, the lease is left without continuation, and a property says where our hosts
+    /// begin; .NET hosts would begin where they are configured to.
+    ///
+    /// # Errors
+    /// As for [`Seek::dry_run`]; `Unavailable` if a lease kept changing or was replaced meanwhile: leases before it
+    /// were moved, so try again.
+    pub async fn apply(&self) -> Result<Vec<Moved>> {
+        let mut look = self.control.processor.snapshot().await?;
+        let mut all: Vec<Moved> = Vec::new();
+        for _ in 0..ROUNDS {
+            let plan = self.plan(&look).await?;
+            let done: Vec<LeaseToken> = all.iter().map(|moved| moved.lease.clone()).collect();
+            let open: Vec<_> = plan.into_iter().filter(|(moved, _)| !done.contains(&moved.lease)).collect();
+            if open.is_empty() {
+                break;
+            }
+            self.move_leases(&look, &open).await?;
+            all.extend(open.into_iter().map(|(moved, _)| moved));
+            // A host that was splitting a lease meanwhile may have created its children at the old position.
+            look = self.control.processor.snapshot().await?;
+            if matches!(self.scope, Scope::Lease(_)) {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    async fn move_leases(&self, look: &Snapshot, plan: &[(Moved, StartPosition)]) -> Result<()> {
+        let now = self.control.clock().wall();
+        let mut moved = Vec::new();
+        for lease in chosen(look, &self.scope)? {
+            let Some((_, to)) = plan.iter().find(|(moved, _)| moved.lease == lease.document.token) else { continue };
+            let generation = lease.document.generation() + 1;
+            let done = |document: &LeaseDocument| document.generation() >= generation;
+            let change = |document: &mut LeaseDocument| move_to(document, to, now);
+            update(&look.store, lease, done, change).await?;
+            let ranges = look.ranges(&lease.document);
+            moved.extend(ranges.into_iter().map(|range| (range, to.clone())));
+        }
+        // A lease whose document is lost is created again from there: it must not begin later than the operator wants.
+        move_start_positions(&look.store, &moved).await
+    }
+
+    async fn plan(&self, look: &Snapshot) -> Result<Vec<(Moved, StartPosition)>> {
+        let mut plan = Vec::new();
+        for lease in chosen(look, &self.scope)? {
+            let document = &lease.document;
+            let to = self.resolve(look, document).await?;
+            let moved = Moved {
+                lease: document.token.clone(),
+                owner: document.owner.clone(),
+                from: position(document),
+                to: match &to {
+                    StartPosition::Beginning => Position::Beginning,
+                    StartPosition::Time(moment) => Position::Time(*moment),
+                    StartPosition::Continuation(token) => Position::Continuation(token.clone()),
+                },
+            };
+            plan.push((moved, to));
+        }
+        Ok(plan)
+    }
+
+    /// The position in a form that does not depend on when it is read, as a continuation if the store has one.
+    async fn resolve(&self, look: &Snapshot, lease: &LeaseDocument) -> Result<StartPosition> {
+        let mode = lease.mode.unwrap_or_default();
+        let ranges: Vec<FeedRange> = look.ranges_from(lease).into_iter().map(|range_from| range_from.range).collect();
+        let feed = Feed { monitored: &look.monitored, mode };
+        match &self.to {
+            SeekTo::Continuation(continuation) => {
+                for range in &ranges {
+                    feed.first(range, StartFrom::Continuation(continuation.clone())).await?;
+                }
+                Ok(StartPosition::Continuation(continuation.token().to_owned()))
+            }
+            SeekTo::Now => {
+                let mut ends = Vec::new();
+                for range in &ranges {
+                    ends.push(feed.first(range, StartFrom::Now).await?.continuation);
+                }
+                Feed::common(ends).map(StartPosition::Continuation).ok_or_else(|| split(&lease.token))
+            }
+            SeekTo::Beginning => {
+                let zero = Continuation::after(Lsn::ZERO, look.monitored.identity().container);
+                let same = feed.same(&ranges, &StartFrom::Beginning, &zero).await?;
+                Ok(if same { StartPosition::Continuation(zero.token().to_owned()) } else { StartPosition::Beginning })
+            }
+            SeekTo::Time(moment) => feed.at_time(&ranges, *moment).await,
+        }
+    }
+}
+
+/// Takes the lease from whoever has it, and puts it where it is to go on.
+fn move_to(document: &mut LeaseDocument, to: &StartPosition, now: Timestamp) {
+    end_ownership(document, None);
+    document.set_generation(document.generation() + 1);
+    document.set_attempts(&Attempts::default());
+    document.set_search(None);
+    document.set_start(to);
+    document.touch(now);
+}
+
+/// Writes down that ranges begin elsewhere from now on.
+async fn move_start_positions(store: &LeaseStore, moved: &[(FeedRange, StartPosition)]) -> Result<()> {
+    let id = store.prefix().info_id();
+    let field = store.partition_key_field(&id);
+    for _ in 0..CONFLICT_TRIES {
+        let Some(item) = store.read_raw(&id, field.as_deref()).await? else { return Ok(()) };
+        let mut info = InfoDocument::parse(&item.body)?;
+        let start_positions =
+            moved.iter().fold(info.start_positions(), |start_positions, (range, to)| start_positions.moved(range, to));
+        if start_positions == info.start_positions() {
+            return Ok(());
+        }
+        info.set_start_positions(&start_positions);
+        match store.replace_raw(&id, field.as_deref(), info.to_json(), &item.etag).await {
+            Err(error) if error.kind() == ErrorKind::PreconditionFailed || error.effect() == Effect::Unknown => {}
+            other => return other.map(drop),
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, format!("{id} kept changing while it was being written: try again")))
+}
+
+fn position(document: &LeaseDocument) -> Position {
+    match (&document.continuation, document.start()) {
+        (Some(token), _) => Position::Continuation(token.clone()),
+        (None, None) => Position::Start,
+        (None, Some(StartPosition::Beginning)) => Position::Beginning,
+        (None, Some(StartPosition::Time(moment))) => Position::Time(moment),
+        (None, Some(StartPosition::Continuation(token))) => Position::Continuation(token),
+    }
+}
+
+fn split(token: &LeaseToken) -> Error {
+    let message = format!(
+        "the range of lease {token} was split, and its parts end at different positions: start a host, which replaces it, then seek"
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+struct Feed<'a> {
+    monitored: &'a Container,
+    mode: Mode,
+}
+
+impl Feed<'_> {
+    /// The first change after a start.
+    async fn first(&self, range: &FeedRange, start: StartFrom) -> Result<ChangePage> {
+        self.monitored.read_changes(ReadChanges::new(range.clone(), start).mode(self.mode).max_items(1)).await
+    }
+
+    /// Whether reading from `start` and after `continuation` gives the same: stores need not understand positions
+    /// that they did not make, and only the store knows.
+    async fn same(&self, ranges: &[FeedRange], start: &StartFrom, continuation: &Continuation) -> Result<bool> {
+        for range in ranges {
+            let wanted = self.first(range, start.clone()).await?;
+            let found = self.first(range, StartFrom::Continuation(continuation.clone())).await;
+            let lsn = |page: &ChangePage| page.changes.first().map(|change| change.lsn);
+            // A first change that was overwritten between the two reads shows as a later one; then we play safe.
+            if !found.is_ok_and(|found| lsn(&found) == lsn(&wanted)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The position right before the first change at or after a moment.
+    async fn at_time(&self, ranges: &[FeedRange], moment: Timestamp) -> Result<StartPosition> {
+        let mut before = Vec::new();
+        for range in ranges {
+            let page = self.first(range, StartFrom::Time(moment)).await?;
+            before.push(match page.changes.first() {
+                Some(first) => {
+                    let lsn = Lsn::new(first.lsn.get().saturating_sub(1));
+                    Continuation::after(lsn, self.monitored.identity().container)
+                }
+                None => page.continuation,
+            });
+        }
+        let Some(earliest) = Self::common(before) else { return Ok(StartPosition::Time(moment)) };
+        let candidate = Continuation::from_token(earliest.as_str());
+        let same = match ranges {
+            // Parts of a split range begin at different changes: the earliest of them is good for all.
+            [_] => self.same(ranges, &StartFrom::Time(moment), &candidate).await?,
+            _ => true,
+        };
+        Ok(if same { StartPosition::Continuation(earliest) } else { StartPosition::Time(moment) })
+    }
+
+    /// The one position of all ranges; `None` if they differ: LSNs of different ranges cannot be compared.
+    fn common(mut positions: Vec<Continuation>) -> Option<String> {
+        positions.dedup();
+        match positions.as_slice() {
+            [only] => Some(only.token().to_owned()),
+            _ => None,
+        }
+    }
+}

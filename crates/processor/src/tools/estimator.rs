@@ -1,0 +1,231 @@
+//! The estimator: how far a processor is behind, seen from outside. Reads leases and feed, writes nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed_core::{Container, Error, ErrorKind, Lsn, ReadChanges, Result, StartFrom, Timestamp};
+use serde::{Serialize, Serializer};
+use tokio::sync::watch;
+
+use super::snapshot::{Backlog, ProcessorRef, RangeFrom, Snapshot};
+use crate::{
+    join::join_bounded,
+    lease::{document::LeaseDocument, prefix::LeaseToken},
+    runtime::{BoxFuture, Runtime, TokioRuntime},
+};
+
+/// Tells how far the leases of a processor are behind. Works with and without running hosts. Cheap to clone.
+///
+/// *Changes* are changes of items that were not yet handled: versions that were overwritten before anybody read them
+/// do not count in latest-version mode, and each item of a transaction does. *Behind* is the age of the oldest of
+/// them: the time since it was written, by this machine's clock and the store's. Both are measured from the stored
+/// checkpoint, so a batch that is being handled still counts.
+#[derive(Clone, Debug)]
+pub struct Estimator {
+    processor: ProcessorRef,
+    runtime: Option<Arc<dyn Runtime>>,
+}
+
+/// How far a processor is behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lag {
+    /// Each lease, by token; tombstones are left out.
+    pub leases: Vec<LeaseLag>,
+    /// The sum over all leases.
+    pub changes: u64,
+    /// Of all leases, the longest; zero if there is nothing to do.
+    #[serde(rename = "behind_seconds", serialize_with = "seconds")]
+    pub behind: Duration,
+    /// Lease documents that cannot be read, with the reason: their part is missing above.
+    pub broken: Vec<String>,
+}
+
+/// How far one lease is behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeaseLag {
+    /// The lease.
+    pub lease: LeaseToken,
+    /// The host that works on it.
+    pub owner: Option<String>,
+    /// Changes after its checkpoint.
+    pub changes: u64,
+    /// Whether `changes` is a guess: the store cannot count, or the position is not known. At least 1 then, unless
+    /// there is certainly nothing.
+    pub estimated: bool,
+    /// Age of the oldest of these changes; zero if there are none, or it is not known.
+    #[serde(rename = "behind_seconds", serialize_with = "seconds")]
+    pub behind: Duration,
+    /// What the lease is in.
+    pub state: LeaseState,
+}
+
+/// What a lease is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LeaseState {
+    /// A host has it; whether that host is alive shows only over time: see [`Explain`](crate::Explain).
+    Owned,
+    /// No host has it.
+    Free,
+    /// An operator wants no work on it.
+    Paused,
+    /// Its range was split or merged, and no host has replaced it yet.
+    SplitPending,
+    /// It has no document any more: the next host to run makes it anew.
+    Missing,
+    /// Its checkpoint has left the retention of an all-versions feed: changes were lost to it.
+    Expired,
+}
+
+impl Estimator {
+    /// An estimator for the processor `name`.
+    pub fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
+        Self { processor: ProcessorRef::new(name, monitored, leases), runtime: None }
+    }
+
+    /// Where time and tasks come from: for simulations. Default: tokio and the operating system.
+    #[must_use]
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Measures once.
+    ///
+    /// # Errors
+    /// `ItemNotFound` if the processor was never started: that is not the same as being caught up. And those of the
+    /// stores.
+    pub async fn lag(&self) -> Result<Lag> {
+        let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
+        measure(&self.processor, &*runtime).await
+    }
+
+    /// Measures now and then every `interval`, in a task of its own that ends when the result is dropped. A slow
+    /// listener sees the newest measurement only.
+    pub fn watch(&self, interval: Duration) -> LagWatch {
+        let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
+        let (sender, receiver) = watch::channel(None);
+        let processor = self.processor.clone();
+        let name = format!("estimator[{}]", processor.name);
+        let clock = Arc::clone(&runtime);
+        let task = async move {
+            loop {
+                let lag = measure(&processor, &*clock).await.map_err(Arc::new);
+                sender.send_replace(Some(lag));
+                let pause = clock.sleep(interval);
+                tokio::select! {
+                    biased;
+                    () = sender.closed() => return,
+                    () = pause => {}
+                }
+            }
+        };
+        drop(runtime.spawn(&name, Box::pin(task)));
+        LagWatch { receiver }
+    }
+}
+
+type Measured = std::result::Result<Lag, Arc<Error>>;
+
+/// Measurements as they come.
+#[derive(Debug)]
+pub struct LagWatch {
+    receiver: watch::Receiver<Option<Measured>>,
+}
+
+impl LagWatch {
+    /// The next measurement, or the error it met: measuring goes on either way.
+    ///
+    /// # Errors
+    /// Those of [`Estimator::lag`]; `Closed` if the runtime has ended.
+    pub async fn next(&mut self) -> Result<Lag, Arc<Error>> {
+        let ended = || Arc::new(Error::new(ErrorKind::Closed, "the runtime that measured has ended"));
+        self.receiver.changed().await.map_err(|_| ended())?;
+        self.receiver.borrow_and_update().clone().unwrap_or_else(|| Err(ended()))
+    }
+}
+
+async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag> {
+    let deployment = processor.snapshot().await?;
+    let look = &deployment;
+    let known = look.leases().map(|lease| -> BoxFuture<'_, _> { Box::pin(of_lease(look, &lease.document)) });
+    let lost = look.missing().into_iter().map(|child| -> BoxFuture<'_, _> {
+        Box::pin(async move {
+            let ranges_from = look.beginnings(&child.range);
+            let (backlog, _) = sum(look, look.mode(), &ranges_from).await?;
+            Ok((child.token, None, backlog, LeaseState::Missing))
+        })
+    });
+    let measured = join_bounded(known.chain(lost).collect()).await;
+    let now = runtime.wall();
+    let mut leases = Vec::with_capacity(measured.len());
+    for one in measured {
+        let (lease, owner, backlog, state) = one?;
+        let Backlog { changes, estimated, oldest, .. } = backlog;
+        leases.push(LeaseLag { lease, owner, changes, estimated, behind: age(oldest, now), state });
+    }
+    leases.sort_by(|a, b| a.lease.cmp(&b.lease));
+    let broken = look.listing.broken.iter().map(|(id, error)| format!("{id}: {error}")).collect();
+    Ok(Lag {
+        changes: leases.iter().map(|lease| lease.changes).sum(),
+        behind: leases.iter().map(|lease| lease.behind).max().unwrap_or_default(),
+        leases,
+        broken,
+    })
+}
+
+type Measurement = (LeaseToken, Option<String>, Backlog, LeaseState);
+
+async fn of_lease(look: &Snapshot, lease: &LeaseDocument) -> Result<Measurement> {
+    let (backlog, expired) = sum(look, lease.mode.unwrap_or_default(), &look.ranges_from(lease)).await?;
+    let state = match () {
+        () if expired => LeaseState::Expired,
+        () if lease.is_paused() => LeaseState::Paused,
+        () if look.is_split(lease) => LeaseState::SplitPending,
+        () if lease.owner.is_some() => LeaseState::Owned,
+        () => LeaseState::Free,
+    };
+    Ok((lease.token.clone(), lease.owner.clone(), backlog, state))
+}
+
+/// The backlog of several ranges_from, and whether one of them cannot be read any more.
+pub(crate) async fn sum(
+    look: &Snapshot,
+    mode: changefeed_core::Mode,
+    ranges_from: &[RangeFrom],
+) -> Result<(Backlog, bool)> {
+    let mut total = Backlog { untouched: true, ..Backlog::default() };
+    let mut expired = false;
+    for range_from in ranges_from {
+        match look.backlog(mode, range_from).await {
+            Ok(backlog) => total.add(backlog),
+            Err(error) if error.kind() == ErrorKind::ContinuationExpired => {
+                expired = true;
+                total.add(distance(look, mode, range_from).await?);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((total, expired))
+}
+
+/// For a position that cannot be read any more: how many transactions the container has had since.
+async fn distance(look: &Snapshot, mode: changefeed_core::Mode, range_from: &RangeFrom) -> Result<Backlog> {
+    let now = ReadChanges::new(range_from.range.clone(), StartFrom::Now).mode(mode).max_items(1);
+    let newest = look.monitored.read_changes(now).await?.newest_lsn;
+    let lsn = match &range_from.start {
+        Some(StartFrom::Continuation(continuation)) => continuation.to_lsn(&look.monitored.identity().container).ok(),
+        _ => None,
+    };
+    let changes = newest.get().saturating_sub(lsn.unwrap_or(Lsn::ZERO).get()).max(1);
+    Ok(Backlog { changes, estimated: true, oldest: None, untouched: false })
+}
+
+fn age(oldest: Option<Timestamp>, now: Timestamp) -> Duration {
+    oldest.map_or(Duration::ZERO, |oldest| Duration::from_millis(now.as_millis().saturating_sub(oldest.as_millis())))
+}
+
+/// A span as a number of seconds.
+fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_secs_f64())
+}

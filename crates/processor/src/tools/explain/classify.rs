@@ -1,0 +1,344 @@
+//! From evidence to a sentence. Pure.
+
+use std::time::Duration;
+
+use super::Cause;
+use crate::lease::document::Status;
+
+/// What is known of one lease.
+#[derive(Clone, Debug)]
+pub(super) struct Evidence<'a> {
+    pub(super) owner: Option<&'a str>,
+    pub(super) gone: bool,
+    pub(super) paused: bool,
+    /// Whether its range was split or merged.
+    pub(super) split: bool,
+    /// Who asks for it.
+    pub(super) hand_over: Option<String>,
+    /// What the owner says it is doing.
+    pub(super) status: Option<Status>,
+    /// How often the batch after the checkpoint has failed.
+    pub(super) failures: u32,
+    /// How many changes lie behind the checkpoint.
+    pub(super) changes: u64,
+    /// Whether the container never had a change.
+    pub(super) untouched: bool,
+    /// Whether the checkpoint has left the retention.
+    pub(super) expired: bool,
+    /// Why we could not read the feed ourselves, and whether that was throttling.
+    pub(super) unreadable: Option<(bool, String)>,
+    pub(super) liveness: Liveness,
+    /// After this long without a sign of life a lease is free.
+    pub(super) expiration: Duration,
+}
+
+/// What is known of the owner's signs of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Liveness {
+    /// The document changed while we watched; the checkpoint may have stayed for all that time.
+    Alive { without_progress: Option<Duration> },
+    /// The document did not change while we watched.
+    Watched(Duration),
+    /// The age of the last write, by its own timestamp and our clock; none if it has none.
+    ByClock(Option<Duration>),
+}
+
+/// The most important thing about a lease, and the sentence that says it.
+pub(super) fn classify(evidence: &Evidence<'_>) -> (Cause, String) {
+    let waiting = waiting(evidence.changes);
+    if evidence.gone {
+        let text = "its range was split or merged and its successors have leases, but it could not be deleted: delete \
+                    the document, or allow hosts to";
+        return (Cause::Tombstone, text.to_owned());
+    }
+    if evidence.paused {
+        let holder = evidence.owner.map(|owner| format!("; {owner} gives it up after its batch")).unwrap_or_default();
+        return (Cause::Paused, format!("paused, {waiting}{holder}: resume it to go on"));
+    }
+    if evidence.expired {
+        let text =
+            format!("its position has left the retention of the feed, {waiting}: changes were lost, seek to now");
+        return (Cause::Expired, text);
+    }
+    let Some(owner) = evidence.owner else { return unowned(evidence, &waiting) };
+    if let Some(sentence) = silent(evidence, owner, &waiting) {
+        return (Cause::OwnerSilent, sentence);
+    }
+    if evidence.split {
+        return (
+            Cause::SplitPending,
+            format!("its range was split or merged, {waiting}: {owner} is about to replace it"),
+        );
+    }
+    if let Some(to) = evidence.hand_over.as_deref().filter(|to| *to != owner) {
+        return (Cause::HandOver, format!("{to} asked for it, {waiting}: {owner} hands it over after its batch"));
+    }
+    working(evidence, owner, &waiting)
+}
+
+fn unowned(evidence: &Evidence<'_>, waiting: &str) -> (Cause, String) {
+    match evidence.split {
+        true => {
+            (Cause::SplitPending, format!("its range was split or merged and nobody owns it, {waiting}: start a host"))
+        }
+        false => (
+            Cause::Unowned,
+            format!("nobody owns it, {waiting}: start a host, or see why those that run do not take it"),
+        ),
+    }
+}
+
+/// The sentence about an owner that gives no sign of life for so long that it must be taken for dead.
+fn silent(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> Option<String> {
+    let (age, how) = match evidence.liveness {
+        Liveness::Alive { .. } => return None,
+        Liveness::Watched(age) => (age, "while we watched"),
+        Liveness::ByClock(age) => (age.filter(|age| *age >= evidence.expiration)?, "by the clock of this machine"),
+    };
+    let (age, expiration) = (seconds(age), seconds(evidence.expiration));
+    Some(format!(
+        "owner {owner} has been silent for {age} {how}, {waiting}: after {expiration} another host takes it, if one runs"
+    ))
+}
+
+/// The owner lives, and nothing but work is to be done.
+fn working(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> (Cause, String) {
+    if let Some((throttled, error)) = &evidence.unreadable {
+        let cause = if *throttled { Cause::Throttled } else { Cause::FeedFailing };
+        return (cause, format!("owned by {owner}; the feed cannot be read: {error}"));
+    }
+    if let Some(status) = &evidence.status {
+        return busy(status, owner, waiting);
+    }
+    if evidence.failures > 0 && evidence.changes > 0 {
+        let failures = evidence.failures;
+        return (
+            Cause::Retrying,
+            format!("{waiting}; the batch at its checkpoint has failed {failures} times, {owner} tries it again"),
+        );
+    }
+    match (evidence.changes, evidence.liveness) {
+        (0, _) if evidence.untouched => {
+            (Cause::NoData, format!("no data: the container has never had a change; {owner} waits"))
+        }
+        (0, _) => (Cause::CaughtUp, format!("caught up; {owner} waits for changes")),
+        (_, Liveness::Alive { without_progress: Some(span) }) => {
+            let span = seconds(span);
+            (
+                Cause::DelegateRunning,
+                format!("{waiting}; {owner} is alive but stored no progress for {span}: its delegate is still running"),
+            )
+        }
+        _ => (Cause::Working, format!("{waiting}, {owner} works on them")),
+    }
+}
+
+/// What a status of the owner means.
+fn busy(status: &Status, owner: &str, waiting: &str) -> (Cause, String) {
+    match status {
+        Status::Retrying { attempts, of, error } => {
+            let of = of.map(|of| format!(" of {of}")).unwrap_or_default();
+            (Cause::Retrying, format!("{waiting}; the delegate on {owner} fails, retry {attempts}{of}: {error}"))
+        }
+        Status::Outage { detected, error } => (
+            Cause::Retrying,
+            format!("{waiting}; all items fail on {owner}, an outage was detected {detected} times: {error}"),
+        ),
+        Status::Calling { seconds } => {
+            (Cause::DelegateRunning, format!("{waiting}; a delegate call on {owner} runs for more than {seconds} s"))
+        }
+        Status::ReadFailing { throttled: true, error } => {
+            (Cause::Throttled, format!("{waiting}; the store throttles {owner}: {error}"))
+        }
+        Status::ReadFailing { throttled: false, error } => {
+            (Cause::FeedFailing, format!("{waiting}; {owner} cannot read the feed: {error}"))
+        }
+        Status::DeadLetterFailing { error } => {
+            (Cause::DeadLetterFailing, format!("{waiting}; {owner} cannot write to the dead-letter container: {error}"))
+        }
+        Status::Text { text } => (Cause::Working, format!("{waiting}; {owner} says: {text}")),
+    }
+}
+
+fn waiting(changes: u64) -> String {
+    match changes {
+        0 => "nothing waits".to_owned(),
+        1 => "1 change behind".to_owned(),
+        changes => format!("{changes} changes behind"),
+    }
+}
+
+fn seconds(span: Duration) -> String {
+    match span.subsec_millis() {
+        0 => format!("{} s", span.as_secs()),
+        _ => format!("{:.1} s", span.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUSY: Liveness = Liveness::Alive { without_progress: None };
+
+    fn retrying() -> Status {
+        Status::Retrying { attempts: 3, of: Some(5), error: "smtp: down".to_owned() }
+    }
+
+    fn read_failing(throttled: bool, error: &str) -> Status {
+        Status::ReadFailing { throttled, error: error.to_owned() }
+    }
+
+    fn evidence() -> Evidence<'static> {
+        Evidence {
+            owner: Some("a"),
+            gone: false,
+            paused: false,
+            split: false,
+            hand_over: None,
+            status: None,
+            failures: 0,
+            changes: 7,
+            untouched: false,
+            expired: false,
+            unreadable: None,
+            liveness: BUSY,
+            expiration: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn each_situation_has_its_sentence() {
+        let secs = Duration::from_secs;
+        let free = || Evidence { owner: None, ..evidence() };
+        let table = [
+            (evidence(), Cause::Working, "7 changes behind, a works on them"),
+            (Evidence { changes: 1, ..evidence() }, Cause::Working, "1 change behind, a works on them"),
+            (Evidence { changes: 0, ..evidence() }, Cause::CaughtUp, "caught up; a waits for changes"),
+            (
+                Evidence { changes: 0, untouched: true, ..evidence() },
+                Cause::NoData,
+                "no data: the container has never had a change; a waits",
+            ),
+            (
+                Evidence { liveness: Liveness::Alive { without_progress: Some(secs(10)) }, ..evidence() },
+                Cause::DelegateRunning,
+                "7 changes behind; a is alive but stored no progress for 10 s: its delegate is still running",
+            ),
+            (
+                Evidence { status: Some(retrying()), failures: 3, ..evidence() },
+                Cause::Retrying,
+                "7 changes behind; the delegate on a fails, retry 3 of 5: smtp: down",
+            ),
+            (
+                Evidence { failures: 2, ..evidence() },
+                Cause::Retrying,
+                "7 changes behind; the batch at its checkpoint has failed 2 times, a tries it again",
+            ),
+            (
+                Evidence { status: Some(Status::Outage { detected: 2, error: "down".to_owned() }), ..evidence() },
+                Cause::Retrying,
+                "7 changes behind; all items fail on a, an outage was detected 2 times: down",
+            ),
+            (
+                Evidence { status: Some(Status::Calling { seconds: 93 }), ..evidence() },
+                Cause::DelegateRunning,
+                "7 changes behind; a delegate call on a runs for more than 93 s",
+            ),
+            (
+                Evidence { status: Some(Status::DeadLetterFailing { error: "Io: disk".to_owned() }), ..evidence() },
+                Cause::DeadLetterFailing,
+                "7 changes behind; a cannot write to the dead-letter container: Io: disk",
+            ),
+            (
+                Evidence { status: Some(read_failing(true, "Throttled: wait")), ..evidence() },
+                Cause::Throttled,
+                "7 changes behind; the store throttles a: Throttled: wait",
+            ),
+            (
+                Evidence { status: Some(read_failing(false, "Io: disk")), ..evidence() },
+                Cause::FeedFailing,
+                "7 changes behind; a cannot read the feed: Io: disk",
+            ),
+            (
+                Evidence { changes: 0, unreadable: Some((true, "too many requests".to_owned())), ..evidence() },
+                Cause::Throttled,
+                "owned by a; the feed cannot be read: too many requests",
+            ),
+            (
+                free(),
+                Cause::Unowned,
+                "nobody owns it, 7 changes behind: start a host, or see why those that run do not take it",
+            ),
+            (
+                Evidence { split: true, ..free() },
+                Cause::SplitPending,
+                "its range was split or merged and nobody owns it, 7 changes behind: start a host",
+            ),
+            (
+                Evidence { split: true, ..evidence() },
+                Cause::SplitPending,
+                "its range was split or merged, 7 changes behind: a is about to replace it",
+            ),
+            (
+                Evidence { hand_over: Some("b".to_owned()), ..evidence() },
+                Cause::HandOver,
+                "b asked for it, 7 changes behind: a hands it over after its batch",
+            ),
+            (
+                Evidence { liveness: Liveness::Watched(secs(40)), ..evidence() },
+                Cause::OwnerSilent,
+                "owner a has been silent for 40 s while we watched, 7 changes behind: after 60 s another host takes it, \
+                 if one runs",
+            ),
+            (
+                Evidence { liveness: Liveness::ByClock(Some(Duration::from_millis(90_500))), ..evidence() },
+                Cause::OwnerSilent,
+                "owner a has been silent for 90.5 s by the clock of this machine, 7 changes behind: after 60 s another \
+                 host takes it, if one runs",
+            ),
+            (
+                Evidence { liveness: Liveness::ByClock(Some(secs(30))), ..evidence() },
+                Cause::Working,
+                "7 changes behind, a works on them",
+            ),
+            (
+                Evidence { liveness: Liveness::ByClock(None), ..evidence() },
+                Cause::Working,
+                "7 changes behind, a works on them",
+            ),
+            (
+                Evidence { paused: true, ..evidence() },
+                Cause::Paused,
+                "paused, 7 changes behind; a gives it up after its batch: resume it to go on",
+            ),
+            (
+                Evidence { paused: true, changes: 0, ..free() },
+                Cause::Paused,
+                "paused, nothing waits: resume it to go on",
+            ),
+            (
+                Evidence { expired: true, ..evidence() },
+                Cause::Expired,
+                "its position has left the retention of the feed, 7 changes behind: changes were lost, seek to now",
+            ),
+            (
+                Evidence { gone: true, changes: 0, ..free() },
+                Cause::Tombstone,
+                "its range was split or merged and its successors have leases, but it could not be deleted: delete the \
+                 document, or allow hosts to",
+            ),
+        ];
+        for (evidence, cause, sentence) in table {
+            assert_eq!(classify(&evidence), (cause, sentence.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_dead_owner_matters_more_than_what_it_last_said() {
+        let liveness = Liveness::Watched(Duration::from_secs(70));
+        let evidence =
+            Evidence { liveness, status: Some(retrying()), hand_over: Some("b".to_owned()), split: true, ..evidence() };
+        assert_eq!(classify(&evidence).0, Cause::OwnerSilent);
+    }
+}

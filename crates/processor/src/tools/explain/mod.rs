@@ -1,0 +1,214 @@
+//! Explain: one sentence per lease why it is, or is not, moving. Looks from outside, writes nothing.
+
+mod classify;
+
+use std::{sync::Arc, time::Duration};
+
+use changefeed_core::{Container, ErrorKind, Result, Timestamp};
+use serde::Serialize;
+
+use self::classify::{Evidence, Liveness, classify};
+use super::{
+    estimator::sum,
+    snapshot::{Backlog, ProcessorRef, Snapshot},
+};
+use crate::{
+    join::join_bounded,
+    lease::{
+        document::LeaseDocument,
+        prefix::LeaseToken,
+        store::{Listing, StoredLease},
+        timing::LeaseTiming,
+    },
+    runtime::{BoxFuture, Runtime, TokioRuntime},
+};
+
+/// Says of each lease of a processor why it is, or is not, moving.
+#[derive(Clone, Debug)]
+pub struct Explain {
+    processor: ProcessorRef,
+    timing: LeaseTiming,
+    observe: Duration,
+    runtime: Option<Arc<dyn Runtime>>,
+}
+
+/// What is the matter with one lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The lease.
+    pub lease: LeaseToken,
+    /// The host that works on it, as far as its document says.
+    pub owner: Option<String>,
+    /// Which of the known situations it is in.
+    pub cause: Cause,
+    /// The same for people, with names and numbers.
+    pub sentence: String,
+}
+
+/// The situations a lease can be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// The container has never had a change.
+    NoData,
+    /// Everything was handled.
+    CaughtUp,
+    /// There is work, and an owner who does it.
+    Working,
+    /// There is work and a living owner, but no progress was stored while we watched.
+    DelegateRunning,
+    /// The delegate keeps failing.
+    Retrying,
+    /// The store asks us to slow down.
+    Throttled,
+    /// The feed cannot be read.
+    FeedFailing,
+    /// The dead-letter container cannot be written.
+    DeadLetterFailing,
+    /// The checkpoint has left the retention of an all-versions feed.
+    Expired,
+    /// No host owns it.
+    Unowned,
+    /// Its owner gives no sign of life.
+    OwnerSilent,
+    /// Another host asked for it.
+    HandOver,
+    /// Its range was split or merged, and its successors are not there yet.
+    SplitPending,
+    /// An operator paused it.
+    Paused,
+    /// Left over from a split or merge.
+    Tombstone,
+    /// Its document cannot be read.
+    Broken,
+    /// It has no document.
+    Missing,
+}
+
+impl Explain {
+    /// Explains the processor `name`.
+    pub fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
+        let timing = LeaseTiming::for_container(leases);
+        Self { processor: ProcessorRef::new(name, monitored, leases), timing, observe: Duration::ZERO, runtime: None }
+    }
+
+    /// The intervals that the hosts use. Default: as for a processor.
+    #[must_use]
+    pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// Looks twice, this far apart: then signs of life and progress are what we saw ourselves. With one look, an
+    /// owner is judged by comparing the time it wrote into the lease with this machine's clock. Default: one look.
+    #[must_use]
+    pub fn observe(mut self, interval: Duration) -> Self {
+        self.observe = interval;
+        self
+    }
+
+    /// Where time comes from: for simulations. Default: tokio and the operating system.
+    #[must_use]
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// One explanation per lease, by token.
+    ///
+    /// # Errors
+    /// `ItemNotFound` if the processor was never started, and those of the stores.
+    pub async fn leases(&self) -> Result<Vec<Explanation>> {
+        let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
+        let before = match self.observe {
+            Duration::ZERO => None,
+            interval => {
+                let listing = self.processor.snapshot().await?.listing;
+                runtime.sleep(interval).await;
+                Some(listing)
+            }
+        };
+        let look = self.processor.snapshot().await?;
+        let (look, now) = (&look, runtime.wall());
+        let one = |lease: &StoredLease| {
+            let liveness = self.liveness(lease, before.as_ref(), now);
+            let document = lease.document.clone();
+            let explained: BoxFuture<'_, Result<Explanation>> = Box::pin(self.explain(look, document, liveness));
+            explained
+        };
+        let explained = join_bounded(look.listing.leases.iter().map(one).collect()).await;
+        let mut explained = explained.into_iter().collect::<Result<Vec<_>>>()?;
+        explained.extend(broken(look));
+        explained.extend(missing(look));
+        explained.sort_by(|a, b| a.lease.cmp(&b.lease));
+        Ok(explained)
+    }
+
+    /// What is known of the owner's signs of life.
+    fn liveness(&self, lease: &StoredLease, before: Option<&Listing>, now: Timestamp) -> Liveness {
+        let written = lease.document.written_at();
+        let by_clock = written.map(|at| Duration::from_millis(now.as_millis().saturating_sub(at.as_millis())));
+        let same = |other: &&StoredLease| other.document.token == lease.document.token;
+        match before.and_then(|listing| listing.leases.iter().find(same)) {
+            Some(earlier) if earlier.etag != lease.etag => {
+                let stored = earlier.document.continuation != lease.document.continuation;
+                Liveness::Alive { without_progress: (!stored).then_some(self.observe) }
+            }
+            // Too short a watch to judge by alone: hosts write once in a renew interval, give or take.
+            Some(_) if self.observe < self.timing.renew * 2 => Liveness::ByClock(by_clock),
+            Some(_) => Liveness::Watched(self.observe),
+            None => Liveness::ByClock(by_clock),
+        }
+    }
+
+    async fn explain(&self, look: &Snapshot, lease: LeaseDocument, liveness: Liveness) -> Result<Explanation> {
+        let measured = match lease.is_gone() {
+            true => Ok((Backlog::default(), false)),
+            false => sum(look, lease.mode.unwrap_or_default(), &look.ranges_from(&lease)).await,
+        };
+        let (measured, unreadable) = match measured {
+            Ok(measured) => (measured, None),
+            // What is wrong with the feed for us is wrong for the host, too: that is an explanation.
+            Err(error) if error.kind() != ErrorKind::ContainerNotFound => {
+                ((Backlog::default(), false), Some((error.kind() == ErrorKind::Throttled, error.to_string())))
+            }
+            Err(error) => return Err(error),
+        };
+        let (backlog, expired) = measured;
+        let evidence = Evidence {
+            owner: lease.owner.as_deref(),
+            gone: lease.is_gone(),
+            paused: lease.is_paused(),
+            split: look.is_split(&lease),
+            hand_over: lease.hand_over().map(|asked| asked.to),
+            status: lease.status(),
+            failures: lease.attempts().count,
+            changes: backlog.changes,
+            untouched: backlog.untouched,
+            expired,
+            unreadable,
+            liveness,
+            expiration: lease.expires_after(self.timing.expiration),
+        };
+        let (cause, sentence) = classify(&evidence);
+        Ok(Explanation { lease: lease.token.clone(), owner: lease.owner.clone(), cause, sentence })
+    }
+}
+
+fn broken(look: &Snapshot) -> impl Iterator<Item = Explanation> {
+    look.listing.broken.iter().filter_map(|(id, error)| {
+        let lease = look.store.prefix().token_of(id)?;
+        let sentence = format!("document {id} cannot be read: {error}");
+        Some(Explanation { lease, owner: None, cause: Cause::Broken, sentence })
+    })
+}
+
+fn missing(look: &Snapshot) -> impl Iterator<Item = Explanation> {
+    look.missing().into_iter().map(|child| Explanation {
+        lease: child.token,
+        owner: None,
+        cause: Cause::Missing,
+        sentence: format!("keys {} have no lease: the next host to run makes one", child.range),
+    })
+}

@@ -1,0 +1,8 @@
+//! Tools around the processor that read and write its documents from outside: they need no running host.
+
+pub(crate) mod control;
+pub(crate) mod dead_letters;
+pub(crate) mod estimator;
+pub(crate) mod explain;
+pub(crate) mod pull;
+pub(crate) mod snapshot;

@@ -1,0 +1,246 @@
+//! A processor as its documents show it, for tools that look from outside: needs no host, writes nothing.
+
+use changefeed_core::{
+    Container, ContainerIdentity, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
+    Timestamp,
+};
+
+use crate::lease::{
+    coverage::{self, NewLease},
+    document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
+    prefix::LeasePrefix,
+    ranges::uncovered,
+    store::{LeaseStore, Listing, StoredLease},
+};
+
+/// How often ranges may split or merge while one lease is being measured.
+const LAYOUT_TRIES: u32 = 4;
+
+/// The name of a processor and its two containers.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcessorRef {
+    pub(crate) name: String,
+    pub(crate) monitored: Container,
+    pub(crate) leases: Container,
+}
+
+/// Everything that is stored about a processor, as of one look.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) store: LeaseStore,
+    pub(crate) monitored: Container,
+    pub(crate) listing: Listing,
+    pub(crate) start_positions: StartPositions,
+    pub(crate) live: Vec<PhysicalRange>,
+}
+
+/// Keys that are read from one position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RangeFrom {
+    pub(crate) range: FeedRange,
+    /// None if nobody knows where these keys began.
+    pub(crate) start: Option<StartFrom>,
+}
+
+/// What lies behind a position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Backlog {
+    /// How many changes.
+    pub(crate) changes: u64,
+    /// Whether that was counted, not estimated.
+    pub(crate) estimated: bool,
+    /// When the first of them was written.
+    pub(crate) oldest: Option<Timestamp>,
+    /// Whether the container, or this part of it, has never had a change.
+    pub(crate) untouched: bool,
+}
+
+impl ProcessorRef {
+    pub(crate) fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
+        Self { name: name.to_owned(), monitored: monitored.clone(), leases: leases.clone() }
+    }
+
+    pub(crate) fn store(&self) -> Result<LeaseStore> {
+        LeaseStore::new(self.leases.clone(), LeasePrefix::new(&self.name, self.monitored.identity())?)
+    }
+
+    /// Looks at everything.
+    ///
+    /// # Errors
+    /// `ItemNotFound` if no host of this processor was ever started, and those of the stores.
+    pub(crate) async fn snapshot(&self) -> Result<Snapshot> {
+        let store = self.store()?;
+        let listing = store.list().await?;
+        let info = read_info(&store).await?;
+        if info.is_none() && listing.leases.is_empty() && listing.broken.is_empty() {
+            return Err(self.unknown().await?);
+        }
+        let start_positions = info.map(|info| info.start_positions()).unwrap_or_default();
+        let live = self.monitored.feed_ranges().await?;
+        Ok(Snapshot { store, monitored: self.monitored.clone(), listing, start_positions, live })
+    }
+
+    /// The error for a processor that does not exist, with those that do.
+    async fn unknown(&self) -> Result<Error> {
+        let Self { name, monitored, leases } = self;
+        let mut message = format!(
+            "processor {name:?} has no leases in {}: it was never started on {}",
+            place(leases.identity()),
+            place(monitored.identity())
+        );
+        let existing = processors(monitored, leases).await?;
+        match existing.as_slice() {
+            [] => message.push_str(", and neither was any other processor"),
+            names => message.push_str(&format!("; existing processors are: {}", names.join(", "))),
+        }
+        Ok(Error::new(ErrorKind::ItemNotFound, message))
+    }
+}
+
+fn place(identity: &ContainerIdentity) -> String {
+    format!("{}/{}", identity.database_name, identity.container_name)
+}
+
+/// The names of all processors of `monitored` that have documents in `leases`, in order.
+///
+/// # Errors
+/// Those of the store.
+pub async fn processors(monitored: &Container, leases: &Container) -> Result<Vec<String>> {
+    let ending = LeasePrefix::new("", monitored.identity())?.info_id();
+    let items = leases.list("").await?;
+    let mut names: Vec<String> =
+        items.iter().filter_map(|item| item.id.strip_suffix(&ending)).map(str::to_owned).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// The marker of a processor, if it was ever started.
+pub(crate) async fn read_info(store: &LeaseStore) -> Result<Option<InfoDocument>> {
+    let id = store.prefix().info_id();
+    let field = store.partition_key_field(&id);
+    let Some(item) = store.read_raw(&id, field.as_deref()).await? else { return Ok(None) };
+    InfoDocument::parse(&item.body)
+        .map(Some)
+        .map_err(|error| Error::new(ErrorKind::Corrupt, format!("{id} cannot be read: {error}")))
+}
+
+impl Snapshot {
+    /// The mode of the processor: all its leases have the same.
+    pub(crate) fn mode(&self) -> Mode {
+        self.listing.leases.first().and_then(|lease| lease.document.mode).unwrap_or_default()
+    }
+
+    /// Leases that a host works or could work on: all but tombstones.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = &StoredLease> {
+        self.listing.leases.iter().filter(|lease| !lease.document.is_gone())
+    }
+
+    /// Keys that no lease covers; none as long as documents cannot be read, since theirs are not known.
+    pub(crate) fn missing(&self) -> Vec<NewLease> {
+        if !self.listing.broken.is_empty() || !self.listing.unresolved(&self.live).is_empty() {
+            return Vec::new();
+        }
+        coverage::missing(&self.live, &self.listing.range_leases(&self.live))
+    }
+
+    /// The keys of a lease. An old lease without a range names a physical range, which may have been split.
+    pub(crate) fn ranges(&self, lease: &LeaseDocument) -> Vec<FeedRange> {
+        if let Some(range) = lease.range() {
+            return vec![range];
+        }
+        self.listing.range_of(lease, &self.live).into_iter().collect()
+    }
+
+    /// Whether the lease waits for a host to replace it, because its range was split or merged.
+    pub(crate) fn is_split(&self, lease: &LeaseDocument) -> bool {
+        match lease.version {
+            LeaseVersion::Range => !self.live.iter().any(|physical| physical.id.as_str() == lease.token.as_str()),
+            LeaseVersion::FeedRange => {
+                let ranges = self.ranges(lease);
+                !ranges.iter().all(|range| self.live.iter().any(|physical| physical.range.contains_range(range)))
+            }
+        }
+    }
+
+    /// The keys of a lease, cut so that each piece lies in one physical range and has one position.
+    pub(crate) fn ranges_from(&self, lease: &LeaseDocument) -> Vec<RangeFrom> {
+        let start = match (&lease.continuation, lease.start()) {
+            (Some(token), _) => Some(StartPosition::Continuation(token.clone()).to_start()),
+            (None, start) => start.map(|start| start.to_start()),
+        };
+        let begun = self.ranges(lease).into_iter().flat_map(|range| match &start {
+            Some(start) => vec![RangeFrom { range, start: Some(start.clone()) }],
+            None => self.beginnings(&range),
+        });
+        begun.collect::<Vec<_>>().iter().flat_map(|range_from| cut(range_from, &self.live)).collect()
+    }
+
+    /// A range cut where its anchor changes; keys without one have no start.
+    pub(crate) fn beginnings(&self, range: &FeedRange) -> Vec<RangeFrom> {
+        let anchored = self.start_positions.pieces(range);
+        let bare = uncovered(range, anchored.iter().map(|(range, _)| range));
+        let bare = bare.into_iter().map(|range| RangeFrom { range, start: None });
+        let known =
+            anchored.iter().map(|(range, anchor)| RangeFrom { range: range.clone(), start: Some(anchor.to_start()) });
+        known.chain(bare).collect()
+    }
+
+    /// What lies behind a position, over whatever ranges live by now.
+    pub(crate) async fn backlog(&self, mode: Mode, range_from: &RangeFrom) -> Result<Backlog> {
+        let Some(start) = &range_from.start else { return Ok(Backlog::unknown()) };
+        let mut pieces = vec![range_from.clone()];
+        for attempt in 0.. {
+            match self.measure(mode, start, &pieces).await {
+                Err(error) if error.kind() == ErrorKind::RangeGone && attempt < LAYOUT_TRIES => {
+                    let live = self.monitored.feed_ranges().await?;
+                    pieces = cut(range_from, &live);
+                }
+                other => return other,
+            }
+        }
+        Ok(Backlog::unknown())
+    }
+
+    async fn measure(&self, mode: Mode, start: &StartFrom, pieces: &[RangeFrom]) -> Result<Backlog> {
+        let mut total = Backlog { untouched: true, ..Backlog::default() };
+        for piece in pieces {
+            let request = ReadChanges::new(piece.range.clone(), start.clone()).mode(mode).max_items(1);
+            let page = self.monitored.read_changes(request.count_remaining()).await?;
+            let read = page.changes.len() as u64;
+            let first = page.changes.first();
+            let (changes, estimated) = match (page.remaining, first) {
+                (Some(remaining), _) => (read + remaining, false),
+                (None, None) => (0, false),
+                // One LSN is one transaction, of this range or another: the best guess without counting.
+                (None, Some(first)) => (page.newest_lsn.get().saturating_sub(first.lsn.get()) + 1, true),
+            };
+            total.add(Backlog {
+                changes,
+                estimated,
+                oldest: first.map(|change| change.timestamp),
+                untouched: page.newest_lsn.get() == 0,
+            });
+        }
+        Ok(total)
+    }
+}
+
+impl Backlog {
+    /// Nobody knows where the keys began: .NET answers 1 then, so that scalers wake up, and so do we.
+    fn unknown() -> Self {
+        Self { changes: 1, estimated: true, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.changes += other.changes;
+        self.estimated |= other.estimated;
+        self.oldest = self.oldest.into_iter().chain(other.oldest).min();
+        self.untouched &= other.untouched;
+    }
+}
+
+/// The parts of a range_from on the physical ranges that live.
+fn cut(range_from: &RangeFrom, live: &[PhysicalRange]) -> Vec<RangeFrom> {
+    let parts = live.iter().filter_map(|physical| physical.range.intersection(&range_from.range));
+    parts.map(|range| RangeFrom { range, start: range_from.start.clone() }).collect()
+}

@@ -1,0 +1,150 @@
+//! Delegates that block their thread: in real time, on several threads, since a paused clock cannot show them.
+
+mod shop;
+
+use std::{
+    sync::{Arc, Mutex, mpsc as blocking},
+    time::Duration,
+};
+
+use changefeed::{
+    Changes, Context, Failure, Latest, LeaseTiming, Notification, Processor, ProcessorBuilder, Running,
+    core::StartFrom, runtime::TokioRuntime,
+};
+use shop::{Order, Shop};
+use tokio::sync::{broadcast, mpsc};
+
+/// As short as a busy machine allows.
+const TIMING: LeaseTiming = LeaseTiming {
+    acquire: Duration::from_millis(200),
+    renew: Duration::from_millis(400),
+    expiration: Duration::from_secs(2),
+};
+
+/// Far more than anything here takes: only ends a test that would hang.
+const LIMIT: Duration = Duration::from_secs(20);
+
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+fn processor(shop: &Shop, instance: &str) -> ProcessorBuilder<Latest> {
+    Processor::builder("mailer", &shop.orders, &shop.leases)
+        .instance_name(instance)
+        .start_from(StartFrom::Beginning)
+        .lease_timing(TIMING)
+        .stop_deadline(Duration::from_secs(1))
+}
+
+/// Blocks the thread of a delegate until it is dropped.
+type Block = blocking::Sender<()>;
+
+/// Starts a host whose first call blocks its thread; returns when that call has begun.
+async fn start_blocked(builder: ProcessorBuilder<Latest>) -> (Running, Block, mpsc::UnboundedReceiver<Vec<Order>>) {
+    let (block, blocked) = blocking::channel::<()>();
+    let blocked = Arc::new(Mutex::new(Some(blocked)));
+    let (sender, mut batches) = mpsc::unbounded_channel();
+    let delegate = move |changes: Changes<Order>, _: Context| {
+        let (blocked, sender) = (Arc::clone(&blocked), sender.clone());
+        async move {
+            drop(sender.send(changes.into_iter().collect::<Vec<_>>()));
+            let first = blocked.lock().expect("lock").take();
+            if let Some(blocked) = first {
+                blocked.recv().expect_err("nothing is sent");
+            }
+            Ok(())
+        }
+    };
+    let running = builder.build(delegate).expect("build").start().await.expect("start");
+    within("the first call", batches.recv()).await;
+    (running, block, batches)
+}
+
+/// Starts a host that sends on what it is given.
+async fn start_healthy(builder: ProcessorBuilder<Latest>) -> (Running, mpsc::UnboundedReceiver<Vec<Order>>) {
+    let (sender, batches) = mpsc::unbounded_channel();
+    let delegate = move |changes: Changes<Order>, _: Context| {
+        drop(sender.send(changes.into_iter().collect::<Vec<_>>()));
+        async { Ok(()) }
+    };
+    (builder.build(delegate).expect("build").start().await.expect("start"), batches)
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::select! {
+        done = future => done,
+        () = TokioRuntime::new().sleep(LIMIT) => panic!("{what} did not happen"),
+    }
+}
+
+async fn hear(notifications: &mut broadcast::Receiver<Notification>, wanted: impl Fn(&Notification) -> bool) {
+    loop {
+        match notifications.recv().await {
+            Ok(notification) if wanted(&notification) => return,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => panic!("the host is gone"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_call_that_blocks_its_thread_is_reported_when_its_timeout_has_passed() {
+    let shop = Shop::new(1).await;
+    shop.write(0..1, 1).await;
+    let (running, block, _) = start_blocked(processor(&shop, "worker-1").delegate_timeout(TIMEOUT)).await;
+    let mut notifications = running.notifications();
+    let failed = |n: &Notification| matches!(n, Notification::Error(Some(_), Failure::Delegate(_)));
+    within("a report of the timeout", hear(&mut notifications, failed)).await;
+    drop(block);
+    drop(running);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn after_its_timeout_the_lease_of_a_blocked_call_goes_to_another_host() {
+    let shop = Shop::new(1).await;
+    shop.write(0..1, 1).await;
+    let (running, block, _) = start_blocked(processor(&shop, "worker-1").delegate_timeout(TIMEOUT)).await;
+    let (other, mut batches) = start_healthy(processor(&shop, "worker-2")).await;
+    let batch = within("delivery by the other host", batches.recv()).await.expect("a batch");
+    assert_eq!(batch, [shop::order(0, 1)]);
+    drop(block);
+    other.stop().await.expect("stop");
+    drop(running);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stop_returns_and_renewal_ends_although_a_call_blocks_its_thread() {
+    for timeout in [None, Some(TIMEOUT)] {
+        let shop = Shop::new(1).await;
+        shop.write(0..1, 1).await;
+        let builder = processor(&shop, "worker-1");
+        let builder = if let Some(timeout) = timeout { builder.delegate_timeout(timeout) } else { builder };
+        let (running, block, _) = start_blocked(builder).await;
+        within("the end of stop", running.stop()).await.expect_err("a call still runs");
+        let (other, mut batches) = start_healthy(processor(&shop, "worker-2")).await;
+        within("delivery by the other host", batches.recv()).await.expect("a batch");
+        drop(block);
+        other.stop().await.expect("stop");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn without_a_timeout_a_blocked_call_keeps_its_lease_and_is_reported_again_and_again() {
+    let shop = Shop::new(1).await;
+    shop.write(0..1, 1).await;
+    let builder = processor(&shop, "worker-1").slow_after(Duration::from_millis(200));
+    let (running, block, mut own) = start_blocked(builder).await;
+    let mut notifications = running.notifications();
+    let (other, mut batches) = start_healthy(processor(&shop, "worker-2")).await;
+    for doublings in 0..5 {
+        let slow = Duration::from_millis(200) * 2_u32.pow(doublings);
+        let told = move |n: &Notification| matches!(n, Notification::Slow { running, .. } if *running >= slow);
+        within("a report that the call is slow", hear(&mut notifications, told)).await;
+    }
+    // It has run for longer than an expiration interval.
+    assert!(batches.try_recv().is_err(), "its owner is alive");
+    drop(block);
+    shop.write(1..2, 1).await;
+    let next = within("the next batch", own.recv()).await.expect("a batch");
+    assert_eq!(next, [shop::order(1, 1)]);
+    running.stop().await.expect("stop");
+    other.stop().await.expect("stop");
+}
