@@ -4,8 +4,9 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use changefeed_core::{
-    Backend, Batch, ChangePage, Container, ContainerIdentity, Continuation, Effect, Error, ErrorKind, FeedRange, Item,
-    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Result, Written, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Effect, Error, ErrorKind,
+    FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult,
+    async_trait,
 };
 
 use crate::{backoff::Backoff, runtime::Runtime};
@@ -70,11 +71,15 @@ impl Backend for Patient {
         self.inner.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
         self.within(self.limits.ranges, self.inner.feed_ranges()).await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.within(self.limits.requests, self.inner.read_changes(request)).await
     }
 
@@ -82,17 +87,17 @@ impl Backend for Patient {
         self.inner.changed(range, continuation).await;
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         self.within(self.limits.requests, self.inner.read_item(key)).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         let written = self.within(self.limits.requests, self.inner.write(batch)).await;
         // A write that was given up may land all the same.
         written.map_err(|error| if error.kind() == ErrorKind::Timeout { error.with_unknown_effect() } else { error })
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.within(self.limits.requests, self.inner.list_items(request)).await
     }
 }
@@ -137,11 +142,15 @@ impl Backend for Stubborn {
         self.inner.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
         self.again(|| self.inner.feed_ranges()).await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.again(|| self.inner.read_changes(request.clone())).await
     }
 
@@ -149,15 +158,15 @@ impl Backend for Stubborn {
         self.inner.changed(range, continuation).await;
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         self.again(|| self.inner.read_item(key)).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         self.again(|| self.inner.write(batch.clone())).await
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.again(|| self.inner.list_items(request.clone())).await
     }
 }

@@ -149,7 +149,7 @@ impl Pull {
             match read {
                 Ok(page) => {
                     charge += page.request_charge;
-                    if let Some(page) = self.take(page, charge) {
+                    if let Some(page) = self.take(page.into_value(), charge) {
                         return Ok(page);
                     }
                 }
@@ -218,7 +218,7 @@ impl Pull {
             if piece.start == StartFrom::Now {
                 let request = ReadChanges::new(piece.range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
                 match self.container.read_changes(request).await {
-                    Ok(page) => piece.start = page.continuation.into(),
+                    Ok(page) => piece.start = page.into_value().continuation.into(),
                     Err(error) if error.kind() == ErrorKind::RangeGone => return Ok(false),
                     Err(error) => return Err(error),
                 }

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Change, ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
+use changefeed_core::{
+    Change, ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Response, Result, StartFrom,
+};
 use tokio::sync::watch;
 
 use crate::{
@@ -69,12 +71,12 @@ pub(crate) struct Worker {
 
 /// What to do next.
 enum Step {
-    Deliver(ChangePage),
+    Deliver(Response<ChangePage>),
     Idle,
     End(Exit),
 }
 
-type ReadAhead = BoxFuture<'static, Result<ChangePage>>;
+type ReadAhead = BoxFuture<'static, Result<Response<ChangePage>>>;
 
 impl Worker {
     /// Works until the lease ends. The keeper is left alive only if the range is gone.
@@ -186,7 +188,7 @@ impl Worker {
                 if !page.changes.is_empty() {
                     return Step::Deliver(page);
                 }
-                self.idle(page).await;
+                self.idle(page.into_value()).await;
                 Step::Idle
             }
             Err(error) if error.kind() == ErrorKind::RangeGone => Step::End(Exit::RangeGone),
@@ -238,7 +240,7 @@ impl Worker {
     }
 
     /// Delivers a page and stores that; reads the next one meanwhile.
-    async fn deliver(&mut self, page: ChangePage) -> Option<ReadAhead> {
+    async fn deliver(&mut self, page: Response<ChangePage>) -> Option<ReadAhead> {
         self.caught_up = false;
         let before = std::mem::replace(&mut self.position, StartFrom::Continuation(page.continuation.clone()));
         self.batch += 1;
@@ -264,8 +266,8 @@ impl Worker {
             keeper: &keeper,
             lease: &token,
             range: &range,
-            changes: page.changes.into(),
             request_charge: page.request_charge,
+            changes: page.into_value().changes.into(),
             progress: progress.clone(),
             last: true,
             failures,
@@ -327,7 +329,7 @@ impl Worker {
 
     /// Delivers the items of a page one by one, naming each in the lease before it is delivered: if the process dies,
     /// the next owner knows which one it was. One death alone with an item may be bad luck; two are not.
-    async fn deliver_carefully(&mut self, page: &ChangePage, progress: Progress) -> Delivered {
+    async fn deliver_carefully(&mut self, page: &Response<ChangePage>, progress: Progress) -> Delivered {
         for (at, change) in page.changes.iter().enumerate() {
             // One at a time on this host: otherwise a death would be blamed on items of several leases.
             let shared = Arc::clone(&self.shared);

@@ -106,6 +106,7 @@ impl Reply {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             reply.set(&names::RETRY_AFTER_MS, HeaderValue::from(millis));
         }
+        reply.charge(problem.request_charge);
         reply
     }
 
@@ -117,6 +118,13 @@ impl Reply {
     pub(crate) fn set_text(&mut self, name: &HeaderName, text: &str) {
         if let Ok(value) = HeaderValue::from_str(text) {
             self.set(name, value);
+        }
+    }
+
+    /// Tells what the store charged. Where it does not charge, a reply shows the usual 1: SDKs expect a charge.
+    pub(crate) fn charge(&mut self, request_charge: f64) {
+        if request_charge > 0.0 {
+            self.set_text(&names::REQUEST_CHARGE, &request_charge.to_string());
         }
     }
 

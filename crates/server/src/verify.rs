@@ -36,7 +36,7 @@ async fn check(container: &Container, findings: &mut Findings) -> Result<()> {
     let (fed, as_of) = feed(container, findings).await?;
     let mut request = ListItems::default();
     loop {
-        let page = container.backend().list_items(request.clone()).await?;
+        let page = container.backend().list_items(request.clone()).await?.into_value();
         for item in &page.items {
             findings.items += 1;
             // What is as old as the feed that was read has not changed since, so the feed must have told of it.
@@ -61,7 +61,7 @@ async fn feed(container: &Container, findings: &mut Findings) -> Result<(BTreeSe
         findings.ranges += 1;
         let mut start = StartFrom::Beginning;
         loop {
-            let page = container.read_changes(ReadChanges::new(physical.range.clone(), start)).await?;
+            let page = container.read_changes(ReadChanges::new(physical.range.clone(), start)).await?.into_value();
             as_of.get_or_insert(page.newest_lsn);
             findings.changes += page.changes.len() as u64;
             fed.extend(page.changes.iter().filter_map(|change| Some((change.rid?, change.lsn))));

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use changefeed_core::{
-    ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Result,
+    ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Response, Result,
     StartFrom, Timestamp,
 };
 use serde::Serialize;
@@ -231,7 +231,8 @@ struct Feed<'a> {
 impl Feed<'_> {
     /// The first change after a start.
     async fn first(&self, range: &FeedRange, start: StartFrom) -> Result<ChangePage> {
-        self.monitored.read_changes(ReadChanges::new(range.clone(), start).mode(self.mode).max_items(1)).await
+        let request = ReadChanges::new(range.clone(), start).mode(self.mode).max_items(1);
+        self.monitored.read_changes(request).await.map(Response::into_value)
     }
 
     /// Whether reading from `start` and after `continuation` gives the same: stores need not understand positions

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
+use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Response, Result, StartFrom};
 
 use super::{
     document::{Glimpse, Sighting},
@@ -58,7 +58,7 @@ impl News {
         }
         let now = ReadChanges::new(FeedRange::full(), StartFrom::Now).max_items(1);
         self.position = match self.store.container().read_changes(now).await {
-            Ok(page) => Position::At(page.continuation),
+            Ok(page) => Position::At(page.into_value().continuation),
             Err(error) if error.kind() == ErrorKind::RangeGone => Position::None,
             Err(_) => Position::Unknown,
         };
@@ -80,7 +80,8 @@ impl News {
         Box::pin(async move {
             quiet.await;
             container.backend().changed(&FeedRange::full(), &position).await;
-            container.read_changes(ReadChanges::new(FeedRange::full(), position)).await
+            let page = container.read_changes(ReadChanges::new(FeedRange::full(), position)).await;
+            page.map(Response::into_value)
         })
     }
 
@@ -91,7 +92,8 @@ impl News {
         if !self.whole {
             return None;
         }
-        Some(self.store.container().read_changes(ReadChanges::new(FeedRange::full(), position.clone())).await)
+        let request = ReadChanges::new(FeedRange::full(), position.clone());
+        Some(self.store.container().read_changes(request).await.map(Response::into_value))
     }
 
     /// Whether nothing had been written behind this page when it was read.
