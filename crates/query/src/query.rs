@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use changefeed_core::stable_hash::fnv1a_128;
+
 use crate::ast::Select;
 use crate::error::SqlError;
 use crate::eval::{Context, Env};
@@ -81,7 +83,7 @@ fn fingerprint(text: &str, values: &BTreeMap<&str, Value<'static>>, resume: Opti
     if let Some(resume) = resume {
         all.extend_from_slice(format!("\0{resume:?}").as_bytes());
     }
-    let hash = order::hash(&all);
+    let hash = fnv1a_128([&all]);
     format!("{:016x}", (hash >> 64) as u64 ^ hash as u64)
 }
 

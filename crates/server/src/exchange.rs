@@ -145,3 +145,24 @@ impl Reply {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_throttled_client_learns_how_long_to_wait_and_what_it_cost() {
+        use std::time::Duration;
+
+        use changefeed_core::{Error, ErrorKind};
+
+        let throttled = || Error::new(ErrorKind::Throttled, "too many requests");
+        let told = throttled().with_retry_after(Duration::from_millis(250)).with_request_charge(0.38);
+        for (error, wait, charge) in [(told, "250", Some("0.38")), (throttled(), "100", None)] {
+            let reply = Reply::problem(&Problem::from_store(&error), "activity");
+            let header = |name| reply.headers.get(name).map(|value| value.to_str().unwrap());
+            assert_eq!(header(&names::RETRY_AFTER_MS), Some(wait));
+            assert_eq!(header(&names::REQUEST_CHARGE), charge);
+        }
+    }
+}
