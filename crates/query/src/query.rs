@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use changefeed_core::stable_hash::fnv1a_128;
-
 use crate::ast::Select;
 use crate::error::SqlError;
 use crate::eval::{Context, Env};
@@ -83,7 +81,7 @@ fn fingerprint(text: &str, values: &BTreeMap<&str, Value<'static>>, resume: Opti
     if let Some(resume) = resume {
         all.extend_from_slice(format!("\0{resume:?}").as_bytes());
     }
-    let hash = fnv1a_128([&all]);
+    let hash = order::fnv1a_128(&all);
     format!("{:016x}", (hash >> 64) as u64 ^ hash as u64)
 }
 
