@@ -10,8 +10,8 @@ use std::{
 };
 
 use changefeed_core::{
-    Backend, Batch, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey, ItemPage,
-    ListItems, PhysicalRange, ReadChanges, Result, Written, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
 };
 
 /// Whether the store wakes those that wait for changes.
@@ -94,11 +94,15 @@ impl Backend for Counting {
         self.inner.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities().wake_ups(self.wakes == Wakes::Yes)
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
         self.inner.feed_ranges().await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.feed.fetch_add(1, Ordering::Relaxed);
         self.inner.read_changes(request).await
     }
@@ -110,17 +114,17 @@ impl Backend for Counting {
         }
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.read_item(key).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.inner.write(batch).await
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.lists.fetch_add(1, Ordering::Relaxed);
         self.inner.list_items(request).await
     }

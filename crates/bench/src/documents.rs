@@ -56,23 +56,19 @@ pub(crate) fn partition_key(item: u64) -> String {
     format!("pk-{:04}", item % PARTITION_KEYS)
 }
 
-/// Numbers that look random and repeat from run to run (xorshift64*).
+/// Random numbers that repeat from run to run.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
     /// Another sequence for each seed.
     pub(crate) fn new(seed: u64) -> Self {
-        // Spreads small seeds over all bits; the state must not be zero.
-        Self(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// A number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) % bound
+        self.0.u64(..bound)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The seam between stores and everything above them.
+//! The contract between stores and everything above them.
 
 use std::fmt;
 
@@ -6,13 +6,21 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    ChangePage, Continuation, ETag, FeedRange, Item, ItemId, ItemKey, Lsn, PartitionKey, PartitionKeyDefinition,
-    PhysicalRange, ReadChanges, ResourceId, Result, Timestamp,
+    Capabilities, ChangePage, Continuation, ETag, FeedRange, Item, ItemId, ItemKey, Lsn, PartitionKey,
+    PartitionKeyDefinition, PhysicalRange, ReadChanges, ResourceId, Response, Result, StoreId, Timestamp,
 };
 
 /// One container of one store. Leases, dead letters and the user's items are all just items.
 ///
 /// Every sentence below is a test of `changefeed_testkit::conformance`; a new store runs it with one line.
+///
+/// *Charge.* Every response carries its request charge, and so does every error that the store charged for. A
+/// throttled call is refused with [`ErrorKind::Throttled`](crate::ErrorKind::Throttled), which carries
+/// [`retry_after`](crate::Error::retry_after) where the store names one.
+///
+/// *Order.* LSNs ascend per partition key and per item. Whether a store counts LSNs per container or per physical range
+/// is its own affair: LSNs of different keys are never compared, and the changes of different keys may come in any
+/// order.
 ///
 /// *Errors.* An error with [`Effect::None`](crate::Effect::None) changed nothing. Bad input is refused with the kind
 /// that names it, before anything is written.
@@ -20,20 +28,29 @@ use crate::{
 /// *Cancellation.* Dropping the future of a write leaves its outcome unknown; dropping any other changes nothing.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// Which container this is. Never changes during the life of the value.
+    /// Which container this is. Never changes during the life of the value. All containers of a store have the same
+    /// store id; it survives closing and reopening the store, and another store has another one.
     fn identity(&self) -> &ContainerIdentity;
 
-    /// The live physical ranges, fresh from the store, in key order, without gap or overlap. A range that came from a
-    /// split or merge names all its ancestors as parents; ids are never used again.
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>>;
+    /// What the store can do. Never changes during the life of the value, and equal for all containers of a store.
+    fn capabilities(&self) -> Capabilities;
 
-    /// One page of changes of one range.
+    /// Reads the live physical ranges, fresh from the store, in key order, without gap or overlap. A range that came
+    /// from a split or merge names all its ancestors as parents, if the store knows them; ids are never used again.
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>>;
+
+    /// Reads one page of changes of one range.
     ///
-    /// Changes come in LSN order, hence in order per partition key. The page's continuation resumes exactly after it.
-    /// A page never cuts a transaction, so it can be longer than `max_items`. An empty page means that there is
-    /// nothing new; its continuation advances all the same. Only changes whose key lies in the asked feed range are
-    /// counted and returned. `remaining`, where asked for and known, is the number of changes that later pages would
-    /// give if nothing more were written.
+    /// Changes of a partition key come in LSN order, within a page and from page to page; a feed's pages need not
+    /// ascend across keys. The page's continuation resumes exactly after it.
+    ///
+    /// A page cuts a transaction only if that transaction alone exceeds `max_items`. Its pages then share the LSN, and
+    /// a continuation may lie inside the transaction. A store need not cut: its page may be longer than `max_items`
+    /// for the sake of one transaction.
+    ///
+    /// An empty page means that there is nothing new; its continuation advances all the same. Only changes whose key
+    /// lies in the asked feed range are counted and returned. `remaining`, where asked for and known, is the number of
+    /// changes that later pages would give if nothing more were written.
     ///
     /// Latest-version mode gives each item once, at its newest version, and leaves deleted items out. All-versions
     /// mode gives every version and every delete, with the previous image, within the container's retention; it
@@ -43,30 +60,34 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// A feed range that spans several physical ranges, or a physical range that was split or merged, answers
     /// `RangeGone`. The children of a split serve their parent's history under their parent's continuations; a merged
     /// range serves both parents'.
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage>;
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>>;
 
-    /// Returns when there may be changes in `range` after `continuation`. It may return early, for nothing; a store
-    /// that cannot tell may never return, so callers poll as well. It returns at once if the range is gone.
+    /// Returns when there may be changes in `range` after `continuation`. It may return early, without news; a store
+    /// without the capability `wake_ups` may never return, so callers poll as well. It returns at once if the range is
+    /// gone.
     async fn changed(&self, range: &FeedRange, continuation: &Continuation);
 
-    /// The item as last written by an acknowledged write.
-    async fn read_item(&self, key: &ItemKey) -> Result<Item>;
+    /// Reads the item as last written by an acknowledged write.
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>>;
 
     /// Performs all writes of a batch or none of them, under one LSN, and returns one result for each.
     ///
     /// When it returns, the writes are durable (unless the store was opened otherwise) and visible to every reader.
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>>;
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>>;
 
-    /// A page of the items of the container. A full listing returns every item that was there from its beginning to
-    /// its end exactly once.
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage>;
+    /// Reads a page of the items of the container. A full listing returns every item that existed from its beginning
+    /// to its end exactly once.
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>>;
 }
 
-/// What a container is called and where it is. Two values are of the same container iff `container` is equal and they
-/// come from the same account.
+/// What a container is called and where it is. Two values are of the same container iff `store` and `container` are
+/// equal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerIdentity {
-    /// Host name of the account: lower case, no port. `localhost` for the embedded store unless told otherwise.
+    /// The identity of the store, given at its creation. A restored or replaced store has another one, although its
+    /// resource ids and LSNs may be equal.
+    pub store: StoreId,
+    /// Host name of the account: lower case, no port. `localhost` by default for the embedded store.
     pub account_host: String,
     /// Name of the database.
     pub database_name: String,
@@ -87,7 +108,7 @@ pub struct Batch {
     pub partition_key: Option<PartitionKey>,
     /// At least one and at most [`Batch::MAX_WRITES`].
     pub writes: Vec<Write>,
-    /// Whether [`Written::item`] is wanted.
+    /// Whether [`WriteResult::item`] is wanted.
     pub return_items: bool,
 }
 
@@ -145,7 +166,7 @@ impl fmt::Debug for Write {
 
 /// The result of one write.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WriteResult {
     /// The item.
     pub id: ItemId,
     /// The new version; none after a delete.
@@ -167,7 +188,7 @@ pub struct ListItems {
     pub id_prefix: String,
     /// Only keys in this feed range, which may span several physical ranges.
     pub range: FeedRange,
-    /// Where to go on: `next` of the page before, or the cursor of any item.
+    /// Where to resume: `next` of the page before, or the cursor of any item.
     pub after: Option<String>,
     /// How many at most.
     pub max_items: usize,
@@ -186,8 +207,8 @@ impl Default for ListItems {
 pub struct ItemPage {
     /// The items, in an order that stays the same from page to page.
     pub items: Vec<Item>,
-    /// For each item where to go on after it, if that was asked. It stays good when the item is gone.
+    /// For each item where to resume after it, if that was asked. It stays valid when the item is deleted.
     pub cursors: Vec<String>,
-    /// Where to go on; none if this was the last page.
+    /// Where to resume; `None` if this was the last page.
     pub next: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Databases and containers of a store: making, listing, deleting, splitting.
+//! Databases and containers of a store: create, list, replace, delete, split, merge.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,10 +14,10 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
     /// Creates a database; refused with `AlreadyExists` if there is one of this name.
     async fn create_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo>;
 
-    /// All databases, by name.
+    /// Lists all databases, by name.
     async fn list_databases(&self) -> Result<Vec<DatabaseInfo>>;
 
-    /// Changes unknown members.
+    /// Replaces the members that the store does not interpret.
     async fn replace_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo>;
 
     /// Deletes a database with all its containers.
@@ -26,20 +26,22 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
     /// Creates a container; refused with `AlreadyExists` if there is one of this name.
     async fn create_container(&self, database: &str, spec: ContainerSpec) -> Result<ContainerInfo>;
 
-    /// All containers of a database, by name.
+    /// Lists all containers of a database, by name.
     async fn list_containers(&self, database: &str) -> Result<Vec<ContainerInfo>>;
 
-    /// Changes time to live, retention and unknown members. Name and partition key cannot change.
+    /// Replaces time to live, retention and the members that the store does not interpret. Name and partition key
+    /// cannot change.
     async fn replace_container(&self, database: &str, spec: ContainerSpec) -> Result<ContainerInfo>;
 
     /// Deletes a container with all its items. Handles to it answer `ContainerNotFound` from then on, also when a
     /// new container gets the same name.
     async fn delete_container(&self, database: &str, name: &str) -> Result<()>;
 
-    /// A handle to an existing container.
+    /// Opens a handle to an existing container.
     async fn container(&self, database: &str, name: &str) -> Result<Container>;
 
-    /// Splits a physical range in two, at `at` or in the middle. Readers and writers go on.
+    /// Splits a physical range in two, at `at` or in the middle, without stopping readers and writers. Refused with
+    /// `Unsupported` by stores without the capability `split_on_demand`.
     async fn split(
         &self,
         database: &str,
@@ -48,7 +50,7 @@ pub trait Catalog: fmt::Debug + Send + Sync + 'static {
         at: Option<Epk>,
     ) -> Result<Vec<PhysicalRange>>;
 
-    /// Makes one range of two neighbours. Readers and writers go on.
+    /// Merges two neighbouring ranges into one, without stopping readers and writers.
     async fn merge(&self, database: &str, container: &str, ranges: [&RangeId; 2]) -> Result<PhysicalRange>;
 }
 
@@ -61,8 +63,8 @@ pub struct DatabaseInfo {
     pub rid: ResourceId,
     /// When it was created.
     pub timestamp: Timestamp,
-    /// Members that this library does not interpret, kept as they came.
-    pub other: serde_json::Map<String, serde_json::Value>,
+    /// Members that this library does not interpret, kept unchanged.
+    pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
 /// The settings of a database.
@@ -70,14 +72,14 @@ pub struct DatabaseInfo {
 pub struct DatabaseSpec {
     /// Its name.
     pub name: String,
-    /// Members that this library does not interpret, kept as they came. Default: none.
-    pub other: serde_json::Map<String, serde_json::Value>,
+    /// Members that this library does not interpret, kept unchanged. Default: none.
+    pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
 impl DatabaseSpec {
     /// A database without further settings.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), other: serde_json::Map::new() }
+        Self { name: name.into(), extra: serde_json::Map::new() }
     }
 }
 
@@ -95,12 +97,12 @@ pub struct ContainerInfo {
 /// How long items live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeToLive {
-    /// For ever; a `ttl` in an item is ignored.
+    /// Without limit; a `ttl` in an item is ignored.
     #[default]
     Off,
-    /// For ever, unless the item has a `ttl` of its own.
+    /// Without limit, unless the item has a `ttl` of its own.
     ItemsOnly,
-    /// This many seconds after their last write, unless the item has a `ttl` of its own (`-1`: for ever).
+    /// This many seconds after their last write, unless the item has a `ttl` of its own (`-1`: without limit).
     Seconds(u32),
 }
 
@@ -111,14 +113,14 @@ pub struct ContainerSpec {
     pub name: String,
     /// How items are spread over the key space.
     pub partition_key: PartitionKeyDefinition,
-    /// How many physical ranges it begins with. Only looked at when it is created. Default: 1.
+    /// How many physical ranges it begins with. Used at creation only. Default: 1.
     pub ranges: usize,
-    /// How long items live. Default: for ever.
+    /// How long items live. Default: without limit.
     pub time_to_live: TimeToLive,
     /// How long all-versions mode can look back; none: that mode is off. Default: none.
     pub all_versions_retention: Option<Duration>,
-    /// Members of the container's JSON that this library does not interpret, kept as they came.
-    pub other: serde_json::Map<String, serde_json::Value>,
+    /// Members of the container's JSON that this library does not interpret, kept unchanged.
+    pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
 impl ContainerSpec {
@@ -130,12 +132,12 @@ impl ContainerSpec {
             ranges: 1,
             time_to_live: TimeToLive::Off,
             all_versions_retention: None,
-            other: serde_json::Map::new(),
+            extra: serde_json::Map::new(),
         }
     }
 }
 
-/// A database of a store: where containers are opened and created. Cheap to clone.
+/// A database of a store, to open and create containers in. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Database {
     catalog: Arc<dyn Catalog>,
@@ -189,7 +191,7 @@ impl ContainerBuilder {
         self
     }
 
-    /// How long items live. Default: for ever.
+    /// How long items live. Default: without limit.
     pub fn time_to_live(mut self, time_to_live: TimeToLive) -> Self {
         self.spec.time_to_live = time_to_live;
         self
@@ -201,18 +203,19 @@ impl ContainerBuilder {
         self
     }
 
-    /// Opens the container; refused with `ContainerNotFound` or `DatabaseNotFound` if there is none.
+    /// Opens the container.
     ///
     /// # Errors
-    /// As said, and those of the store.
+    /// `ContainerNotFound` or `DatabaseNotFound` if there is none, and those of the store.
     pub async fn open(self) -> Result<Container> {
         self.database.catalog.container(&self.database.name, &self.spec.name).await
     }
 
-    /// Creates the container, and the database if need be; refused with `AlreadyExists` if there is one.
+    /// Creates the container, and the database if it does not exist.
     ///
     /// # Errors
-    /// As said, and `InvalidArgument` for settings that make no sense.
+    /// `AlreadyExists` if there is a container of this name, `InvalidArgument` for contradicting settings, and those of
+    /// the store.
     pub async fn create(self) -> Result<Container> {
         self.paths?;
         let catalog = &self.database.catalog;

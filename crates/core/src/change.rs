@@ -51,7 +51,7 @@ pub struct ReadChanges {
     pub mode: Mode,
     /// Skips changes written before this moment, wherever the read begins.
     pub not_before: Option<Timestamp>,
-    /// How many changes at most. A hint: a transaction is never cut, so a page can be longer.
+    /// The page bound: how many changes at most. A store may exceed it for a transaction that it does not cut.
     pub max_items: usize,
     /// Whether [`ChangePage::remaining`] is wanted: counting may cost as much as reading.
     pub count_remaining: bool,
@@ -60,7 +60,7 @@ pub struct ReadChanges {
 }
 
 impl ReadChanges {
-    /// How many changes a page holds at most unless told otherwise.
+    /// The default page bound.
     pub const DEFAULT_MAX_ITEMS: usize = 1000;
 
     /// Latest versions in `range` from `start` on, at most 1,000 a page.
@@ -77,14 +77,14 @@ impl ReadChanges {
         }
     }
 
-    /// What to show. Default: latest versions.
+    /// Sets the mode. Default: latest versions.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Page size. Default: 1,000.
+    /// Sets the page bound. Default: 1,000.
     #[must_use]
     pub fn max_items(mut self, max_items: usize) -> Self {
         self.max_items = max_items;
@@ -183,23 +183,22 @@ impl fmt::Debug for Change {
 /// One page of changes.
 #[derive(Clone, Debug)]
 pub struct ChangePage {
-    /// In LSN order; empty if there is nothing new.
+    /// In LSN order per partition key and per item; empty if there is nothing new.
     pub changes: Vec<Change>,
     /// Resumes exactly after this page. Advances on empty pages too.
     pub continuation: Continuation,
-    /// The newest LSN of the container at the moment of the read.
+    /// The newest LSN of the physical range that answered, or of the container where the store counts LSNs per
+    /// container, at the moment of the read. No change of the page has a higher LSN.
     pub newest_lsn: Lsn,
     /// How many changes of the asked feed range come after this page, if that was asked and the store can tell.
     pub remaining: Option<u64>,
     /// How many changes the asked feed range has had up to the continuation, if that was asked and the store can tell.
     ///
-    /// LSNs run through a container, so the distance of two of them says nothing about one range. The tally of now
-    /// minus that of an earlier page is how many changes waited after that page plus how many were written since. It
-    /// is exact for a physical range and for one that was merged into it; for other parts of a range it may count
-    /// changes of the rest of it, too. Nothing is found by it.
+    /// The distance of two LSNs does not count changes. The current tally minus that of an earlier page is the number
+    /// of changes that waited after that page plus the number written since. It is exact for a physical range and for
+    /// one that was merged into it; for other parts of a range it may include changes of the rest of the range. A
+    /// tally is not a position.
     pub tally: Option<u64>,
     /// The physical range that answered.
     pub physical: RangeId,
-    /// What the read cost, in request units; zero where nobody charges.
-    pub request_charge: f64,
 }

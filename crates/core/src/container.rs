@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    Backend, Batch, ChangePage, ContainerIdentity, ETag, Error, ErrorKind, Item, ItemId, ItemKey, ListItems,
-    PartitionKey, PhysicalRange, ReadChanges, Result, Write, Written,
+    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, ETag, Error, ErrorKind, Item, ItemId, ItemKey,
+    ListItems, PartitionKey, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult,
 };
 
 /// A container of items. Cheap to clone.
@@ -22,7 +22,7 @@ impl Container {
         Self { backend }
     }
 
-    /// The store behind it.
+    /// The store that serves it.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
@@ -32,19 +32,24 @@ impl Container {
         self.backend.identity()
     }
 
+    /// What its store can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.backend.capabilities()
+    }
+
     /// Adds an item.
     ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] if there is one with its id under its partition key.
-    pub async fn create<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<Written> {
+    pub async fn create<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<WriteResult> {
         self.write(Write::Create { body: to_body(item)? }, None).await
     }
 
     /// Adds an item or replaces it.
     ///
     /// # Errors
-    /// Bad input, and those of the store.
-    pub async fn upsert<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<Written> {
+    /// The kinds that name bad input ([`ErrorKind::MissingId`], [`ErrorKind::TooLarge`], ...), and those of the store.
+    pub async fn upsert<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<WriteResult> {
         self.write(Write::Upsert { body: to_body(item)?, if_match: None }, None).await
     }
 
@@ -52,7 +57,7 @@ impl Container {
     ///
     /// # Errors
     /// [`ErrorKind::ItemNotFound`] if there is none.
-    pub async fn replace<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<Written> {
+    pub async fn replace<T: Serialize + ?Sized + Sync>(&self, item: &T) -> Result<WriteResult> {
         self.write(Write::Replace { body: to_body(item)?, if_match: None }, None).await
     }
 
@@ -60,7 +65,7 @@ impl Container {
     ///
     /// # Errors
     /// [`ErrorKind::PreconditionFailed`] if `etag` is not the current version.
-    pub async fn replace_if<T: Serialize + ?Sized + Sync>(&self, item: &T, etag: &ETag) -> Result<Written> {
+    pub async fn replace_if<T: Serialize + ?Sized + Sync>(&self, item: &T, etag: &ETag) -> Result<WriteResult> {
         self.write(Write::Replace { body: to_body(item)?, if_match: Some(etag.clone()) }, None).await
     }
 
@@ -77,7 +82,7 @@ impl Container {
     /// # Errors
     /// [`ErrorKind::ItemNotFound`] if there is none.
     pub async fn read_item(&self, key: impl Into<PartitionKey>, id: &str) -> Result<Item> {
-        self.backend.read_item(&ItemKey::new(key, ItemId::new(id)?)).await
+        self.backend.read_item(&ItemKey::new(key, ItemId::new(id)?)).await.map(Response::into_value)
     }
 
     /// Deletes an item, whatever its version.
@@ -103,7 +108,7 @@ impl Container {
         BatchBuilder { container: self.clone(), key: key.into(), writes: Ok(Vec::new()) }
     }
 
-    /// All items whose id begins with `prefix`, read page by page into memory.
+    /// Lists all items whose id begins with `prefix`, read page by page into memory.
     ///
     /// # Errors
     /// Those of the store.
@@ -111,7 +116,7 @@ impl Container {
         let mut request = ListItems { id_prefix: prefix.to_owned(), ..ListItems::default() };
         let mut items = Vec::new();
         loop {
-            let page = self.backend.list_items(request.clone()).await?;
+            let page = self.backend.list_items(request.clone()).await?.into_value();
             items.extend(page.items);
             match page.next {
                 Some(next) => request.after = Some(next),
@@ -120,25 +125,25 @@ impl Container {
         }
     }
 
-    /// The live physical ranges, in key order.
+    /// Reads the live physical ranges, in key order.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
-        self.backend.feed_ranges().await
+        self.backend.feed_ranges().await.map(Response::into_value)
     }
 
-    /// One page of changes.
+    /// Reads one page of changes, with its charge.
     ///
     /// # Errors
     /// See [`Backend::read_changes`].
-    pub async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    pub async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.backend.read_changes(request).await
     }
 
-    async fn write(&self, write: Write, partition_key: Option<PartitionKey>) -> Result<Written> {
+    async fn write(&self, write: Write, partition_key: Option<PartitionKey>) -> Result<WriteResult> {
         let mut written = self.backend.write(Batch::single(partition_key, write)).await?;
-        written.pop().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no result for a write"))
+        written.pop().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no result for the write"))
     }
 }
 
@@ -180,10 +185,10 @@ impl BatchBuilder {
     /// Performs all writes or none.
     ///
     /// # Errors
-    /// That of the first write that cannot be done; [`Error::operation`] says which.
-    pub async fn commit(self) -> Result<Vec<Written>> {
+    /// That of the first write that fails; [`Error::operation`] is its index.
+    pub async fn commit(self) -> Result<Vec<WriteResult>> {
         let batch = Batch { partition_key: Some(self.key), writes: self.writes?, return_items: false };
-        self.container.backend.write(batch).await
+        self.container.backend.write(batch).await.map(Response::into_value)
     }
 
     fn add(mut self, write: Result<Write>) -> Self {

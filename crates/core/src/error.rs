@@ -1,6 +1,6 @@
 //! The one error type. `kind` names the caller's remedy, `effect` says whether a write may have landed.
 
-use std::{error::Error as StdError, fmt};
+use std::{error::Error as StdError, fmt, time::Duration};
 
 /// Shorthand for results of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -55,7 +55,7 @@ pub enum ErrorKind {
     InvalidArgument,
     /// The store cannot do this, and trying again will not help.
     Unsupported,
-    /// Too many requests: wait, then try again.
+    /// Too many requests: wait for [`Error::retry_after`], then try again.
     Throttled,
     /// The store did not answer in time.
     Timeout,
@@ -106,13 +106,23 @@ struct Inner {
     effect: Effect,
     message: String,
     operation: Option<usize>,
+    request_charge: f64,
+    retry_after: Option<Duration>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
     /// An error without effect and without cause. Messages are lower case, without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, effect: Effect::None, message: message.into(), operation: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            effect: Effect::None,
+            message: message.into(),
+            operation: None,
+            request_charge: 0.0,
+            retry_after: None,
+            source: None,
+        }))
     }
 
     /// Adds the cause.
@@ -129,10 +139,24 @@ impl Error {
         self
     }
 
-    /// Names the operation of a batch that is to blame, counted from zero.
+    /// Names the operation of a batch that failed, counted from zero.
     #[must_use]
     pub fn with_operation(mut self, index: usize) -> Self {
         self.0.operation = Some(index);
+        self
+    }
+
+    /// Sets the cost of the failed call, in request units.
+    #[must_use]
+    pub fn with_request_charge(mut self, request_charge: f64) -> Self {
+        self.0.request_charge = request_charge;
+        self
+    }
+
+    /// Sets how long the store asks callers to wait before they try again.
+    #[must_use]
+    pub fn with_retry_after(mut self, retry_after: Duration) -> Self {
+        self.0.retry_after = Some(retry_after);
         self
     }
 
@@ -151,9 +175,20 @@ impl Error {
         &self.0.message
     }
 
-    /// The operation of a batch that is to blame, counted from zero.
+    /// The operation of a batch that failed, counted from zero.
     pub fn operation(&self) -> Option<usize> {
         self.0.operation
+    }
+
+    /// The cost of the failed call, in request units. Zero where the store does not charge.
+    pub fn request_charge(&self) -> f64 {
+        self.0.request_charge
+    }
+
+    /// How long the store asks callers to wait before they try again: known for some [`ErrorKind::Throttled`] and
+    /// [`ErrorKind::Unavailable`].
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
     }
 }
 
@@ -171,6 +206,12 @@ impl fmt::Debug for Error {
         }
         if self.0.effect == Effect::Unknown {
             f.write_str(" (the write may have landed)")?;
+        }
+        if let Some(wait) = self.0.retry_after {
+            write!(f, " (retry after {wait:?})")?;
+        }
+        if self.0.request_charge != 0.0 {
+            write!(f, " ({} RU)", self.0.request_charge)?;
         }
         let mut cause = self.source();
         while let Some(error) = cause {
@@ -201,5 +242,15 @@ mod tests {
         assert_eq!(error.effect(), Effect::Unknown);
         assert_eq!(error.operation(), Some(2));
         assert_eq!(format!("{error:?}"), "Io: write segment 3 (operation 2) (the write may have landed): disk full");
+        assert_eq!((error.request_charge(), error.retry_after()), (0.0, None));
+    }
+
+    #[test]
+    fn a_throttled_error_shows_its_charge_and_how_long_to_wait() {
+        let error = Error::new(ErrorKind::Throttled, "read page")
+            .with_retry_after(Duration::from_millis(250))
+            .with_request_charge(0.38);
+        assert_eq!((error.request_charge(), error.retry_after()), (0.38, Some(Duration::from_millis(250))));
+        assert_eq!(format!("{error:?}"), "Throttled: read page (retry after 250ms) (0.38 RU)");
     }
 }

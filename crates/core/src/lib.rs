@@ -5,6 +5,7 @@
 //! [`Backend`] and prove it with `changefeed_testkit::conformance`.
 
 mod backend;
+mod capabilities;
 mod catalog;
 mod change;
 mod clock;
@@ -12,19 +13,22 @@ mod container;
 mod continuation;
 mod epk;
 mod error;
-mod hash;
 mod item;
 mod lsn;
+mod murmur3;
 mod partition_key;
 mod range;
+mod response;
 mod rid;
 pub mod stable_hash;
+mod store_id;
 
 pub use async_trait::async_trait;
 pub use bytes::Bytes;
 
 pub use self::{
-    backend::{Backend, Batch, ContainerIdentity, ItemPage, ListItems, Write, Written},
+    backend::{Backend, Batch, ContainerIdentity, ItemPage, ListItems, Write, WriteResult},
+    capabilities::Capabilities,
     catalog::{
         Catalog, ContainerBuilder, ContainerInfo, ContainerSpec, Database, DatabaseInfo, DatabaseSpec, TimeToLive,
     },
@@ -40,5 +44,7 @@ pub use self::{
         KeyNumber, PartitionKey, PartitionKeyDefinition, PartitionKeyKind, PartitionKeyValue, PartitionKeyVersion,
     },
     range::{FeedRange, PhysicalRange, RangeId, check_tiling},
+    response::Response,
     rid::ResourceId,
+    store_id::StoreId,
 };

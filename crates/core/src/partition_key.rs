@@ -1,10 +1,10 @@
 //! Partition keys: the values that place an item, in the form of the `x-ms-documentdb-partitionkey` header.
 
-mod cut;
 mod definition;
 mod extract;
 mod hashing;
 mod path;
+mod split_points;
 mod value;
 
 use std::{fmt, slice, str::FromStr};

@@ -2,18 +2,31 @@
 
 use std::{fmt, str::FromStr};
 
+use base64::{
+    Engine as _,
+    alphabet::Alphabet,
+    engine::{GeneralPurpose, general_purpose::PAD},
+};
 use bytes::BufMut;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::error::{Error, ErrorKind, Result};
 
 /// Base64 with `-` where the standard alphabet has `/`, because ids appear in paths.
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &match Alphabet::new("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-") {
+        Ok(alphabet) => alphabet,
+        Err(_) => panic!("an alphabet of 64 different letters"),
+    },
+    PAD,
+);
 /// Set in the fifth byte of a container; clear there would mean a user.
 const CONTAINER_BIT: u32 = 0x8000_0000;
 /// How long an id can be, in bytes and in letters.
 const MAX_BYTES: usize = 16;
 const MAX_CHARS: usize = 24;
+/// Bytes that `MAX_CHARS` letters can stand for.
+const DECODED_BYTES: usize = 18;
 /// The high nibble of the last byte holds the type of a child, the 60 bits below its number.
 const TYPE_SHIFT: u32 = 60;
 const DOCUMENT: u64 = 0;
@@ -54,9 +67,12 @@ impl ResourceId {
         Self::child(database, container, PARTITION_KEY_RANGE, number)
     }
 
-    /// Reads an id; none if the text is not one. As `parse`, but without an explanation, which costs more than the
-    /// reading where most texts are names.
-    pub fn read(text: &str) -> Option<Self> {
+    /// Parses an id; `None` if the text is not one. Cheaper than `parse` where most texts are names: no error is built.
+    pub fn try_parse(text: &str) -> Option<Self> {
+        // Longer text is not worth decoding.
+        if text.len() > MAX_CHARS {
+            return None;
+        }
         decode(text.as_bytes()).and_then(|(bytes, count)| Self::from_bytes(bytes.get(..count)?))
     }
 
@@ -91,8 +107,8 @@ impl ResourceId {
         self.child_number(PARTITION_KEY_RANGE)
     }
 
-    /// Appends the text. Feeds show one id for each item, and formatting would take longer than encoding.
-    pub fn put(&self, out: &mut impl BufMut) {
+    /// Appends the text to `out`, without the cost of formatting: a feed page prints one id for each item.
+    pub fn write_to(&self, out: &mut impl BufMut) {
         let (bytes, count) = self.packed();
         let (text, length) = encode(&bytes[..count]);
         out.put_slice(&text[..length]);
@@ -166,7 +182,7 @@ impl FromStr for ResourceId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::read(text).ok_or_else(|| {
+        Self::try_parse(text).ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidArgument,
                 format!("{text:?} is not the resource id of a database, a container or a child of one"),
@@ -187,63 +203,18 @@ impl<'de> Deserialize<'de> for ResourceId {
     }
 }
 
-/// Base64 with padding, and its length. Without allocating: feeds print one id for each item.
+/// Base64 with padding, and its length. Does not allocate: a feed page prints one id for each item.
 fn encode(bytes: &[u8]) -> ([u8; MAX_CHARS], usize) {
-    let mut text = [b'='; MAX_CHARS];
-    let (groups, rest) = bytes.as_chunks::<3>();
-    let mut letters = text.as_chunks_mut::<4>().0.iter_mut();
-    for (group, letters) in groups.iter().zip(letters.by_ref()) {
-        *letters = four_letters(*group);
-    }
-    if let (Some(first), Some(last)) = (rest.first(), letters.next()) {
-        let [a, b, c, _] = four_letters([*first, rest.get(1).copied().unwrap_or_default(), 0]);
-        *last = [a, b, if rest.len() > 1 { c } else { b'=' }, b'='];
-    }
-    (text, bytes.len().div_ceil(3) * 4)
+    let mut text = [0; MAX_CHARS];
+    let length = BASE64.encode_slice(bytes, &mut text).expect("invariant: an id has at most 16 bytes");
+    (text, length)
 }
 
-fn four_letters([a, b, c]: [u8; 3]) -> [u8; 4] {
-    let letter = |bits: u8| ALPHABET[usize::from(bits & 63)];
-    [letter(a >> 2), letter(a << 4 | b >> 4), letter(b << 2 | c >> 6), letter(c)]
-}
-
-/// The reverse of [`encode`], and how many bytes; nothing for text that `encode` would not have written.
-fn decode(text: &[u8]) -> Option<([u8; MAX_BYTES], usize)> {
-    let (groups, rest) = text.as_chunks::<4>();
-    // The longest id has 24 characters; more is not worth decoding.
-    if !rest.is_empty() || text.len() > MAX_CHARS {
-        return None;
-    }
-    let (mut bytes, mut length) = ([0; MAX_BYTES], 0);
-    for group in groups {
-        let letters = group.iter().take_while(|letter| **letter != b'=');
-        let mut word = 0u32;
-        let mut count = 0;
-        for letter in letters {
-            word |= digit(*letter)? << (18 - 6 * count);
-            count += 1;
-        }
-        let [_, decoded @ ..] = word.to_be_bytes();
-        for byte in decoded.iter().take(usize::saturating_sub(count, 1)) {
-            *bytes.get_mut(length)? = *byte;
-            length += 1;
-        }
-    }
-    // Stray bits, padding in the middle and single letters all fail to come back as the same text.
-    let (again, chars) = encode(&bytes[..length]);
-    (again[..chars] == *text).then_some((bytes, length))
-}
-
-/// The place of a letter in the alphabet.
-fn digit(letter: u8) -> Option<u32> {
-    Some(match letter {
-        b'A'..=b'Z' => u32::from(letter - b'A'),
-        b'a'..=b'z' => u32::from(letter - b'a') + 26,
-        b'0'..=b'9' => u32::from(letter - b'0') + 52,
-        b'+' => 62,
-        b'-' => 63,
-        _ => return None,
-    })
+/// The reverse of [`encode`]; `None` for text that `encode` does not write.
+fn decode(text: &[u8]) -> Option<([u8; DECODED_BYTES], usize)> {
+    let mut bytes = [0; DECODED_BYTES];
+    let length = BASE64.decode_slice(text, &mut bytes).ok()?;
+    Some((bytes, length))
 }
 
 #[cfg(test)]
@@ -261,7 +232,7 @@ mod tests {
         let range = ResourceId::partition_key_range(DB, COLL, 0).unwrap();
         assert_eq!(range.to_string(), "ADyiAIABAAEAAAAAAAAAUA==");
         let mut text = Vec::new();
-        range.put(&mut text);
+        range.write_to(&mut text);
         assert_eq!(text, range.to_string().as_bytes());
     }
 

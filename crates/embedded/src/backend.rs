@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use changefeed_core::{
-    Backend, Batch, Change, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item, ItemId,
-    ItemKey, ItemPage, ListItems, Lsn, MAX_ITEM_BYTES, Mode, PartitionKey, PhysicalRange, ReadChanges, ResourceId,
-    Result, StartFrom, Timestamp, Write, Written, async_trait,
+    Backend, Batch, Capabilities, Change, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
+    Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, MAX_ITEM_BYTES, Mode, PartitionKey, PhysicalRange, ReadChanges,
+    ResourceId, Response, Result, StartFrom, Timestamp, Write, WriteResult, async_trait,
 };
 
 use crate::{
@@ -30,6 +30,10 @@ use crate::{
 /// A page of items holds no more bytes than this, one item apart.
 const LIST_BYTES: u64 = 4 * 1024 * 1024;
 
+/// What every container of an engine can do.
+const CAPABILITIES: Capabilities =
+    Capabilities::new().split_on_demand(true).all_versions(true).wake_ups(true).range_parents(true).in_process(true);
+
 /// One container of an engine.
 #[derive(Debug)]
 pub(crate) struct EmbeddedContainer {
@@ -42,6 +46,7 @@ pub(crate) struct EmbeddedContainer {
 impl EmbeddedContainer {
     pub(crate) fn new(owner: Arc<Owner>, database: &str, descriptor: &ContainerDescriptor) -> Self {
         let identity = ContainerIdentity {
+            store: owner.shared.store.clone(),
             account_host: owner.shared.account_host.clone(),
             database_name: database.to_owned(),
             container_name: descriptor.name.clone(),
@@ -284,7 +289,6 @@ impl Chosen {
             remaining: self.remaining,
             tally: self.tally,
             physical: self.physical,
-            request_charge: 0.0,
         })
     }
 }
@@ -295,13 +299,17 @@ impl Backend for EmbeddedContainer {
         &self.identity
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
-        let state = self.owner.shared.state.read();
-        let (_, index) = state.container(self.number, &self.name)?;
-        Ok(index.ranges().iter().map(|range| range.physical.clone()).collect())
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
+        let state = self.owner.shared.state.read();
+        let (_, index) = state.container(self.number, &self.name)?;
+        Ok(Response::free(index.ranges().iter().map(|range| range.physical.clone()).collect()))
+    }
+
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         if request.max_items == 0 {
             return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one change"));
         }
@@ -309,7 +317,8 @@ impl Backend for EmbeddedContainer {
         let mut after = None;
         loop {
             if let Some(chosen) = self.choose(&request, &mut after)? {
-                return chosen.read(self.number, self.identity.container, &self.owner.shared.buffers);
+                let page = chosen.read(self.number, self.identity.container, &self.owner.shared.buffers)?;
+                return Ok(Response::free(page));
             }
         }
     }
@@ -330,7 +339,7 @@ impl Backend for EmbeddedContainer {
         drop(receiver.wait_for(|newest| *newest > after.get()).await);
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         let own = self.key(&key.partition_key, &key.id)?;
         let found = {
             let state = self.owner.shared.state.read();
@@ -347,15 +356,15 @@ impl Backend for EmbeddedContainer {
         let Some((file, wanted, entry)) = found else {
             return Err(Error::new(ErrorKind::ItemNotFound, format!("there is no item {} in {}", key.id, self.name)));
         };
-        self.item(&entry, reader::read_body(file.as_deref(), wanted)?)
+        self.item(&entry, reader::read_body(file.as_deref(), wanted)?).map(Response::free)
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         let prepared = self.prepare(batch)?;
-        self.owner.shared.ask(|reply| Command::Write(prepared, reply)).await?
+        self.owner.shared.ask(|reply| Command::Write(prepared, reply)).await?.map(Response::free)
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         if request.max_items == 0 {
             return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one item"));
         }
@@ -373,7 +382,7 @@ impl Backend for EmbeddedContainer {
         let next = entries.last().filter(|_| more).map(|entry| Cursor::print(&entry.key));
         let cursors = entries.iter().filter(|_| request.cursors).map(|entry| Cursor::print(&entry.key)).collect();
         let items = entries.iter().zip(bodies).map(|(entry, body)| self.item(entry, body));
-        Ok(ItemPage { items: items.collect::<Result<_>>()?, cursors, next })
+        Ok(Response::free(ItemPage { items: items.collect::<Result<_>>()?, cursors, next }))
     }
 }
 

@@ -47,7 +47,7 @@ fn info(database: &DatabaseDescriptor) -> DatabaseInfo {
         name: database.name.clone(),
         rid: ResourceId::database(database.number),
         timestamp: Timestamp::from_millis(database.created),
-        other: database.other.clone(),
+        extra: database.other.clone(),
     }
 }
 

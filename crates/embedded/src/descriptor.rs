@@ -137,7 +137,7 @@ impl ContainerDescriptor {
             self.history_since = newest;
         }
         self.retention_ms = retention;
-        self.other = spec.other;
+        self.other = spec.extra;
         self.changed = now.as_millis();
         Ok(())
     }
@@ -176,7 +176,7 @@ impl ContainerDescriptor {
                 ranges: self.ranges.len(),
                 time_to_live: self.time_to_live(),
                 all_versions_retention: self.retention_ms.map(Duration::from_millis),
-                other: self.other.clone(),
+                extra: self.other.clone(),
             },
         }
     }

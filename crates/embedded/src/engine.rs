@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use changefeed_core::{Catalog, Clock, Database, Error, ErrorKind, Result, SystemClock};
+use changefeed_core::{Catalog, Clock, Database, Error, ErrorKind, Result, StoreId, SystemClock};
 
 use crate::{
     catalog::EmbeddedCatalog,
@@ -14,7 +14,7 @@ use crate::{
     format::frame::FrameKind,
     log::{
         recent::Recent,
-        recovery,
+        recovery, store_id,
         writer::{LogWriter, SpareSlot},
     },
     service::{Drive, Owner, SMALLEST_SEGMENT_BYTES, Shared},
@@ -50,6 +50,7 @@ pub struct Builder {
     durability: Durability,
     clock: Arc<dyn Clock>,
     account_host: String,
+    store_id: Option<StoreId>,
     segment_bytes: u64,
     recent_bytes: Option<usize>,
 }
@@ -60,6 +61,7 @@ impl Default for Builder {
             durability: Durability::Durable,
             clock: Arc::new(SystemClock),
             account_host: "localhost".to_owned(),
+            store_id: None,
             segment_bytes: SEGMENT_BYTES,
             recent_bytes: None,
         }
@@ -82,6 +84,13 @@ impl Builder {
     /// The host name that leases of this store carry. Default: `localhost`.
     pub fn account_host(mut self, host: impl Into<String>) -> Self {
         self.account_host = host.into();
+        self
+    }
+
+    /// The identity of a store that has none yet: a new one, or one written before stores had identities. An existing
+    /// identity stays. For simulations and tests that must repeat. Default: 128 random bits.
+    pub fn store_id(mut self, id: StoreId) -> Self {
+        self.store_id = Some(id);
         self
     }
 
@@ -146,8 +155,16 @@ impl Builder {
         let spare = SpareSlot::default();
         let writer = LogWriter::new(Arc::clone(&vfs), recovered.active, Arc::clone(&spare));
         let committer = Committer::new(writer, self.durability);
+        let store = match recovered.store {
+            Some(store) => store,
+            None => {
+                let store = self.store_id.map_or_else(store_id::random, Ok)?;
+                store_id::write(&*vfs, &store)?;
+                store
+            }
+        };
         let (clock, host) = (self.clock, self.account_host);
-        let shared = Arc::new(Shared::new(vfs, clock, host, self.segment_bytes, state, drive, committer, spare));
+        let shared = Arc::new(Shared::new(vfs, clock, host, store, self.segment_bytes, state, drive, committer, spare));
         let mut committer = shared.committer.lock();
         if recovered.may_have_lost {
             committer.skip_lost_lsns(&shared)?;
@@ -188,6 +205,11 @@ impl Engine {
     /// Settings to choose before opening.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// The identity that the store got at its creation. It survives reopening; a copy of the folder has the same one.
+    pub fn store_id(&self) -> &StoreId {
+        &self.owner.shared.store
     }
 
     /// The database with this name; it is created with its first container.

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use changefeed_core::{Clock, Error, ErrorKind, Result};
+use changefeed_core::{Clock, Error, ErrorKind, Result, StoreId};
 use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::oneshot;
 
@@ -49,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) vfs: Arc<dyn Vfs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) account_host: String,
+    pub(crate) store: StoreId,
     pub(crate) segment_bytes: u64,
     pub(crate) state: RwLock<State>,
     pub(crate) buffers: Arc<Buffers>,
@@ -92,6 +93,7 @@ impl Shared {
         vfs: Arc<dyn Vfs>,
         clock: Arc<dyn Clock>,
         account_host: String,
+        store: StoreId,
         segment_bytes: u64,
         state: State,
         drive: Drive,
@@ -102,6 +104,7 @@ impl Shared {
             vfs,
             clock,
             account_host,
+            store,
             segment_bytes,
             state: RwLock::new(state),
             buffers: Arc::default(),

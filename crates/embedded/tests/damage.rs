@@ -231,9 +231,38 @@ fn a_file_that_is_gone_is_missed() {
         for sample in [Sample::small(Durability::Durable, closed), Sample::large(closed)] {
             for name in sample.disk.list().unwrap() {
                 let opened = sample.survives(&format!("{name} removed"), 0, |disk| disk.remove(&name).unwrap());
-                assert!(!opened, "nobody missed {name}");
+                // Without `STORE` it is a store with a new identity.
+                assert_eq!(opened, name == "STORE", "nobody missed {name}");
             }
         }
+    }
+}
+
+#[test]
+fn a_store_without_its_identity_gets_a_new_one_and_keeps_its_data() {
+    let sample = Sample::small(Durability::Durable, true);
+    let id_of = |disk: &MemoryDisk| sample.script.builder().open_on(disk.clone()).unwrap().store_id().clone();
+    let before = id_of(&sample.disk);
+    assert_eq!(id_of(&sample.disk), before);
+    let copy = sample.disk.power_cut(|| true);
+    assert_eq!(id_of(&copy), before, "a copy is the same store");
+    copy.remove("STORE").unwrap();
+    let after = id_of(&copy);
+    assert_ne!(after, before);
+    assert_eq!(id_of(&copy), after, "and keeps it");
+}
+
+#[test]
+fn a_damaged_identity_is_refused_with_the_way_out() {
+    let sample = Sample::small(Durability::Durable, true);
+    for content in [&b""[..], b"x", b"00000000000000000000000000000000\n", &[b'a'; 1000], b"\xff\xfe"] {
+        let copy = sample.disk.power_cut(|| true);
+        copy.tamper("STORE", |bytes| *bytes = content.to_vec());
+        let files = read(&copy);
+        let error = sample.script.builder().open_on(copy.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        assert!(error.message().contains("remove it to give this store a new identity"), "{error}");
+        assert_eq!(read(&copy), files, "nothing was changed");
     }
 }
 
@@ -273,7 +302,9 @@ fn a_file_under_another_name_is_noticed_and_never_replaces_a_good_one() {
 #[test]
 fn a_file_that_could_be_one_of_the_store_is_refused_and_left_alone() {
     let sample = Sample::small(Durability::Durable, true);
-    for name in ["notes.LOG", "notes.tmp", "spare-x.tmp", "FORMAT.bak", "00000002.log", "0000000A-0000000a.log"] {
+    for name in
+        ["notes.LOG", "notes.tmp", "spare-x.tmp", "FORMAT.bak", "store.bak", "00000002.log", "0000000A-0000000a.log"]
+    {
         let opened = sample.survives(name, 0, |disk| add(disk, name, b"mine"));
         assert!(!opened, "{name} was accepted");
         let disk = MemoryDisk::unreliable();
@@ -288,7 +319,9 @@ fn a_file_that_could_be_one_of_the_store_is_refused_and_left_alone() {
 #[test]
 fn what_people_and_their_tools_put_into_a_store_is_ignored_and_left_alone() {
     let sample = Sample::small(Durability::Durable, true);
-    for name in [".DS_Store", "lost+found", "Thumbs.db", "desktop.ini", ".nfs0001.log", "notes.txt", "README"] {
+    for name in
+        [".DS_Store", "lost+found", "Thumbs.db", "desktop.ini", ".nfs0001.log", "notes.txt", "README", "stores.json"]
+    {
         assert!(sample.survives(name, 0, |disk| add(disk, name, b"mine")), "{name} was refused");
     }
 }
@@ -307,7 +340,7 @@ fn a_new_store_ignores_clutter_and_refuses_a_folder_with_anything_precious() {
 #[test]
 fn left_overs_of_a_crash_are_removed() {
     let sample = Sample::small(Durability::Durable, true);
-    let names = ["spare-0.tmp", "spare-17.tmp", "next.tmp", "compact.tmp", "format.tmp"];
+    let names = ["spare-0.tmp", "spare-17.tmp", "next.tmp", "compact.tmp", "format.tmp", "store.tmp"];
     assert!(sample.survives("left-overs", 0, |disk| names.iter().for_each(|name| add(disk, name, b"half"))));
 }
 

@@ -155,7 +155,7 @@ impl Writer {
         say(format!("try {} {name}{}", self.number, tried.iter().map(shown).collect::<String>()));
         let partition_key = Some(PartitionKey::from(self.key()));
         let batch = Batch { partition_key, writes, return_items: false };
-        let written = self.containers[name].backend().write(batch).await.unwrap();
+        let written = self.containers[name].backend().write(batch).await.unwrap().into_value();
         let (lsn, timestamp) = (written[0].lsn, written[0].timestamp.as_millis());
         say(format!("ack {} {lsn} {}", self.number, if expiring { timestamp + 1000 } else { u64::MAX }));
         for one in written.into_iter().filter(|_| !expiring) {

@@ -195,7 +195,7 @@ impl Stage {
         let mut start = StartFrom::Beginning;
         for _ in 0..4 {
             let request = ReadChanges::new(range.clone(), start).max_items(5).tally().count_remaining();
-            let page = self.container.read_changes(request).await.expect("read");
+            let page = self.container.read_changes(request).await.expect("read").into_value();
             let (tally, remaining) = (page.tally.expect("a tally"), page.remaining.expect("a count"));
             assert_eq!(tally + remaining, now, "step {step}: after {}", page.continuation);
             start = page.continuation.into();
@@ -286,7 +286,7 @@ async fn versions_that_wait_are_counted_in_all_versions_mode() {
         items.upsert(&json!({"id": "x", "pk": "x", "n": n})).await.expect("upsert");
     }
     items.delete("x", "x").await.expect("delete");
-    let page = items.read_changes(request(start.continuation.into()).max_items(2)).await.expect("read");
+    let page = items.read_changes(request(start.continuation.clone().into()).max_items(2)).await.expect("read");
     assert_eq!((start.tally, page.changes.len(), page.tally), (Some(0), 2, Some(2)));
     assert_eq!(tally_at(&items, &FeedRange::full(), StartFrom::Now).await, 6);
 }

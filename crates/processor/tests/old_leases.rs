@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use changefeed::{
     Notification, Processor, Running,
     core::{
-        Backend, Batch, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey, ItemPage,
-        ListItems, PhysicalRange, ReadChanges, Result, Written,
+        Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
+        ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult,
     },
 };
 use changefeed_testkit::faulty::{Call, Fault};
@@ -200,12 +200,17 @@ impl Backend for WithoutParents {
         self.0.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
-        let ranges = self.0.feed_ranges().await?;
-        Ok(ranges.into_iter().map(|range| PhysicalRange { parents: Vec::new(), ..range }).collect())
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities().range_parents(false)
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
+        let ranges = self.0.feed_ranges().await?;
+        let without = |range| PhysicalRange { parents: Vec::new(), ..range };
+        Ok(ranges.map(|ranges| ranges.into_iter().map(without).collect()))
+    }
+
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.0.read_changes(request).await
     }
 
@@ -213,15 +218,15 @@ impl Backend for WithoutParents {
         self.0.changed(range, continuation).await;
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         self.0.read_item(key).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         self.0.write(batch).await
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.list_items(request).await
     }
 }

@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use changefeed::{
     Bookmark, Pull,
     core::{Container, ErrorKind, FeedRange, Mode, Operation, StartFrom},
@@ -90,6 +91,36 @@ async fn a_bookmark_goes_on_exactly_where_it_was_made_across_split_and_merge() {
     shop.write(0..300, 2).await;
     drain(&mut reopen(&pull, &shop.orders), &mut counts).await;
     assert_once(&counts, 300, [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_is_refused_by_a_store_that_was_replaced() {
+    let (shop, replaced) = (Shop::new(2).await, Shop::new(2).await);
+    assert_eq!(shop.orders.identity().container, replaced.orders.identity().container, "all else is equal");
+    shop.write(0..10, 1).await;
+    let mut pull = Pull::container(&shop.orders, StartFrom::Beginning);
+    drain(&mut pull, &mut Counts::new()).await;
+    replaced.write(0..50, 1).await;
+    let text = pull.bookmark().to_string();
+    let error = Pull::resume(&replaced.orders, &text.parse().expect("a bookmark")).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ForeignContinuation);
+    assert!(error.message().contains("restored or replaced"), "{error}");
+    assert!(Pull::resume(&shop.orders, &text.parse().expect("a bookmark")).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_of_the_version_before_still_resumes() {
+    let shop = Shop::new(1).await;
+    shop.write(0..20, 1).await;
+    // In the form of version 1, after 12 changes.
+    let rid = shop.orders.identity().container;
+    let json = format!(r#"{{"container":"{rid}","mode":"latest","ranges":[["-FF",{{"after":"\"12\""}}]]}}"#);
+    let text = format!("cf1.{}", URL_SAFE_NO_PAD.encode(json));
+    let mut pull = Pull::resume(&shop.orders, &text.parse().expect("a bookmark")).expect("resume");
+    let mut counts = Counts::new();
+    drain(&mut pull, &mut counts).await;
+    assert_eq!(counts.len(), 8);
+    assert!(pull.bookmark().to_string().starts_with("cf2."), "and knows its store from then on");
 }
 
 #[tokio::test(start_paused = true)]

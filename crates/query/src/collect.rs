@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+
 use crate::ast::Select;
-use crate::base64;
 use crate::cursor::Cursor;
 use crate::eval::{Context, Env};
 use crate::order;
@@ -86,7 +90,7 @@ pub(crate) fn emit<T>(
         bytes += row.len();
         rows.push(row);
     }
-    cursor.k = last.map(|key| base64::encode(&key));
+    cursor.k = last.map(|key| URL_SAFE_NO_PAD.encode(&key));
     (rows, more)
 }
 
@@ -147,10 +151,15 @@ pub(crate) fn descends(select: &Select) -> bool {
     select.order_by.first().is_some_and(|item| item.descending)
 }
 
+/// The bytes of a rid: standard base64 with padding, `-` or `/` for 63.
+fn decode_rid(rid: &str) -> Option<Vec<u8>> {
+    STANDARD_NO_PAD.decode(rid.trim_end_matches('=').replace('-', "/")).ok()
+}
+
 /// Appends the key of a rid: by the number of its document, as SDKs compare rids, or by its text if it has none.
 pub(crate) fn tie_key(rid: &str, descending: bool, key: &mut Vec<u8>) {
     let start = key.len();
-    let decoded = base64::decode_rid(rid).filter(|bytes| matches!(bytes.len(), 16 | 20));
+    let decoded = decode_rid(rid).filter(|bytes| matches!(bytes.len(), 16 | 20));
     let number = decoded.and_then(|bytes| bytes.get(8..16)?.try_into().ok()).map(u64::from_le_bytes);
     match number {
         Some(number) => {
@@ -215,7 +224,8 @@ impl Keyed {
         if self.floor.as_deref().is_some_and(|floor| key <= floor) || self.best.contains_key(key) {
             return false;
         }
-        let beyond = self.best.len() >= room && self.best.last_key_value().is_none_or(|(last, _)| key > last);
+        let beyond =
+            self.best.len() >= room && self.best.last_key_value().is_none_or(|(last, _)| key > last.as_slice());
         self.more |= beyond;
         !beyond
     }
@@ -266,5 +276,18 @@ impl Groups {
             }
             true
         });
+    }
+}
+
+#[cfg(test)]
+mod rid_tests {
+    use super::*;
+
+    #[test]
+    fn rids_are_read_in_both_spellings() {
+        let expected = decode_rid("ADyiAIABAAEIAAAAAAAAAA==").unwrap();
+        assert_eq!(expected[8..], [8, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(decode_rid("a-+="), decode_rid("a/+="));
+        assert_eq!(decode_rid("A"), None);
     }
 }

@@ -1,9 +1,9 @@
 //! Continuations: where the next page starts. Positions and keys, never offsets, so that items which come and go
 //! between pages neither repeat nor hide others.
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
-use crate::base64;
 use crate::error::SqlError;
 
 /// Longer continuations do not fit the headers they travel in.
@@ -43,7 +43,7 @@ fn is_zero(n: &u64) -> bool {
 impl Cursor {
     pub(crate) fn write(&self) -> Result<String, SqlError> {
         let json = serde_json::to_vec(self).map_err(|e| SqlError::new(format!("continuation: {e}")))?;
-        let text = format!("{PREFIX}{}", base64::encode(&json));
+        let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(&json));
         if text.len() > MAX_CONTINUATION {
             return Err(SqlError::new(format!(
                 "the sort key of the last row makes a continuation of {} bytes, at most {MAX_CONTINUATION} are possible: \
@@ -60,7 +60,7 @@ impl Cursor {
             return Err(bad("it is too long"));
         }
         let encoded = text.strip_prefix(PREFIX).ok_or_else(|| bad("this server did not write it"))?;
-        let json = base64::decode(encoded).ok_or_else(|| bad("it is damaged"))?;
+        let json = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| bad("it is damaged"))?;
         let cursor: Self = serde_json::from_slice(&json).map_err(|_| bad("it is damaged"))?;
         if cursor.q != query {
             return Err(bad("it belongs to another query or other parameters"));
@@ -72,9 +72,9 @@ impl Cursor {
     pub(crate) fn key(&self) -> Result<Option<Vec<u8>>, SqlError> {
         match &self.k {
             None => Ok(None),
-            Some(text) => match base64::decode(text) {
-                Some(key) => Ok(Some(key)),
-                None => Err(SqlError::new("the continuation cannot be used: it is damaged; start without it")),
+            Some(text) => match URL_SAFE_NO_PAD.decode(text) {
+                Ok(key) => Ok(Some(key)),
+                Err(_) => Err(SqlError::new("the continuation cannot be used: it is damaged; start without it")),
             },
         }
     }
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(Cursor::read(&text, "h").unwrap(), cursor);
         let other = Cursor::read(&text, "x").unwrap_err();
         assert!(other.message.contains("another query"), "{other}");
-        let unknown = format!("{PREFIX}{}", base64::encode(b"{\"q\":\"h\",\"z\":1}"));
+        let unknown = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(b"{\"q\":\"h\",\"z\":1}"));
         for bad in ["", "x", "cfq1.", "cfq1.*", "cfq2.AAAA", &unknown, &text[..text.len() - 1], &"a".repeat(9000)] {
             assert!(Cursor::read(bad, "h").is_err(), "{bad}");
         }

@@ -40,7 +40,6 @@
 
 mod aggregate;
 mod ast;
-mod base64;
 mod collect;
 mod cursor;
 mod error;

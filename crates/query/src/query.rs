@@ -81,7 +81,7 @@ fn fingerprint(text: &str, values: &BTreeMap<&str, Value<'static>>, resume: Opti
     if let Some(resume) = resume {
         all.extend_from_slice(format!("\0{resume:?}").as_bytes());
     }
-    let hash = order::hash(&all);
+    let hash = order::fnv1a_128(&all);
     format!("{:016x}", (hash >> 64) as u64 ^ hash as u64)
 }
 

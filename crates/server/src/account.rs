@@ -67,8 +67,8 @@ pub(crate) fn database(info: &DatabaseInfo) -> Value {
 
 /// The version of a container's settings. The time alone would not do: two changes can fall into one millisecond.
 pub(crate) fn container_etag(info: &ContainerInfo) -> String {
-    let ContainerSpec { time_to_live, all_versions_retention, other, .. } = &info.spec;
-    let settings = json!([format!("{time_to_live:?}"), all_versions_retention.map(|kept| kept.as_secs()), other]);
+    let ContainerSpec { time_to_live, all_versions_retention, extra, .. } = &info.spec;
+    let settings = json!([format!("{time_to_live:?}"), all_versions_retention.map(|kept| kept.as_secs()), extra]);
     let digest = Sha256::digest(settings.to_string());
     let digest = digest.iter().take(4).fold(0, |number: u32, byte| number << 8 | u32::from(*byte));
     let number = info.rid.container_number().unwrap_or(0);
@@ -91,7 +91,7 @@ pub(crate) fn container(info: &ContainerInfo) -> Value {
     );
     members.insert("geospatialConfig".to_owned(), json!({"type": "Geography"}));
     let is_shown = |name: &String| name != THROUGHPUT && name != DEFAULT_RETENTION;
-    for (name, value) in spec.other.iter().filter(|(name, _)| is_shown(name)) {
+    for (name, value) in spec.extra.iter().filter(|(name, _)| is_shown(name)) {
         members.insert(name.clone(), value.clone());
     }
     match spec.time_to_live {
@@ -99,7 +99,7 @@ pub(crate) fn container(info: &ContainerInfo) -> Value {
         TimeToLive::ItemsOnly => drop(members.insert("defaultTtl".to_owned(), json!(-1))),
         TimeToLive::Seconds(seconds) => drop(members.insert("defaultTtl".to_owned(), json!(seconds))),
     }
-    if let Some(retention) = spec.all_versions_retention.filter(|_| !spec.other.contains_key(DEFAULT_RETENTION)) {
+    if let Some(retention) = spec.all_versions_retention.filter(|_| !spec.extra.contains_key(DEFAULT_RETENTION)) {
         let policy = json!({ "retentionDuration": retention.as_secs() / 60 });
         members.insert("changeFeedPolicy".to_owned(), policy);
     }
@@ -153,10 +153,10 @@ pub(crate) fn container_spec(body: &[u8], ranges: usize, retention: Option<Durat
             },
         };
     members.retain(|name, _| !OWN_MEMBERS.contains(&name.as_str()));
-    spec.other = members;
+    spec.extra = members;
     if spec.all_versions_retention.is_none() && retention.is_some() {
         spec.all_versions_retention = retention;
-        spec.other.insert(DEFAULT_RETENTION.to_owned(), true.into());
+        spec.extra.insert(DEFAULT_RETENTION.to_owned(), true.into());
     }
     Ok(spec)
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use changefeed_core::{Batch, ETag, ErrorKind, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, Write, Written};
+use changefeed_core::{
+    Batch, ETag, ErrorKind, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, Response, Write, WriteResult,
+};
 use futures_util::future::join_all;
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -48,11 +50,21 @@ struct Outcome {
     body: Option<Bytes>,
     message: Option<String>,
     retry_after_millis: Option<u128>,
+    /// In request units; zero where the store does not charge.
+    request_charge: f64,
 }
 
 impl Outcome {
     fn new(status: u16) -> Self {
-        Self { status, substatus: None, etag: None, body: None, message: None, retry_after_millis: None }
+        Self {
+            status,
+            substatus: None,
+            etag: None,
+            body: None,
+            message: None,
+            retry_after_millis: None,
+            request_charge: 0.0,
+        }
     }
 
     fn of_problem(problem: &Problem) -> Self {
@@ -60,6 +72,7 @@ impl Outcome {
             substatus: problem.substatus,
             message: Some(problem.message.clone()),
             retry_after_millis: problem.retry_after.map(|wait| wait.as_millis()),
+            request_charge: problem.request_charge,
             ..Self::new(problem.status.as_u16())
         }
     }
@@ -72,7 +85,7 @@ impl Outcome {
         }
     }
 
-    fn of_written(written: &Written, open: &Open) -> Self {
+    fn of_written(written: &WriteResult, open: &Open) -> Self {
         let status = match (&written.etag, written.created) {
             (None, _) => 204,
             (Some(_), true) => 201,
@@ -90,7 +103,8 @@ impl Outcome {
     }
 
     fn render(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(format!("{{\"statusCode\":{},\"requestCharge\":1", self.status).as_bytes());
+        let charge = if self.request_charge > 0.0 { self.request_charge } else { 1.0 };
+        out.extend_from_slice(format!("{{\"statusCode\":{},\"requestCharge\":{charge}", self.status).as_bytes());
         if let Some(substatus) = self.substatus {
             out.extend_from_slice(format!(",\"subStatusCode\":{substatus}").as_bytes());
         }
@@ -154,6 +168,7 @@ pub(crate) async fn run(request: &Request<'_>, open: &Open) -> Answer<Reply> {
     }
     out.push(b']');
     let mut reply = Reply::new(status, out);
+    reply.charge(outcomes.iter().map(|outcome| outcome.request_charge).sum());
     items::set_place(&mut reply, open, &range, open.reached());
     Ok(reply)
 }
@@ -214,7 +229,7 @@ async fn atomic(open: &Open, key: &PartitionKey, operations: &[Operation<'_>], m
             Ok(plan) => plan,
             Err(Failed(index, problem)) => return Ok(failed(operations.len(), index, &problem)),
         };
-        let mut written = Vec::new();
+        let mut written = Response::free(Vec::new());
         if !plan.writes.is_empty() {
             let at: Vec<usize> = positions(&plan);
             let reads = plan.steps.iter().any(|step| matches!(step, Step::Read(_)));
@@ -236,6 +251,8 @@ async fn atomic(open: &Open, key: &PartitionKey, operations: &[Operation<'_>], m
                 }
             }
         }
+        // The store charges for the batch, and tells nothing about its parts.
+        let share = written.request_charge / written.len().max(1) as f64;
         if let Some(first) = written.first() {
             open.saw(first.lsn.get());
         }
@@ -243,7 +260,7 @@ async fn atomic(open: &Open, key: &PartitionKey, operations: &[Operation<'_>], m
             Step::Done(outcome) => outcome,
             Step::Write(at) => {
                 let outcome = written.get(at).map(|done| Outcome::of_written(done, open));
-                let outcome = outcome.unwrap_or_else(|| Outcome::new(500));
+                let outcome = Outcome { request_charge: share, ..outcome.unwrap_or_else(|| Outcome::new(500)) };
                 if minimal { Outcome { body: None, ..outcome } } else { outcome }
             }
             Step::Read(at) => {
@@ -360,7 +377,7 @@ async fn patched(
         Some(Draft::Deleted) => Err(missing()),
         Some(Draft::Body(body, _)) => Ok((items::apply_patch(&patch, body, open)?, wanted)),
         None => {
-            let item = open.container.backend().read_item(&ItemKey::new(key.clone(), id.clone())).await?;
+            let item = open.container.backend().read_item(&ItemKey::new(key.clone(), id.clone())).await?.into_value();
             let body = items::apply_patch(&patch, &item.body, open)?;
             Ok((body, Some(wanted.unwrap_or(item.etag))))
         }
@@ -383,7 +400,8 @@ async fn read(
     if operation.if_none_match.as_deref() == Some(item.etag.as_str()) {
         return Ok(Step::Done(Outcome::new(NOT_MODIFIED)));
     }
-    Ok(Step::Done(Outcome::of_item(200, &item, open)))
+    let request_charge = item.request_charge;
+    Ok(Step::Done(Outcome { request_charge, ..Outcome::of_item(200, &item, open) }))
 }
 
 fn resource_body(operation: &Operation<'_>) -> Answer<Bytes> {

@@ -106,6 +106,7 @@ impl Reply {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             reply.set(&names::RETRY_AFTER_MS, HeaderValue::from(millis));
         }
+        reply.charge(problem.request_charge);
         reply
     }
 
@@ -117,6 +118,13 @@ impl Reply {
     pub(crate) fn set_text(&mut self, name: &HeaderName, text: &str) {
         if let Ok(value) = HeaderValue::from_str(text) {
             self.set(name, value);
+        }
+    }
+
+    /// Tells what the store charged. Where it does not charge, a reply shows the usual 1: SDKs expect a charge.
+    pub(crate) fn charge(&mut self, request_charge: f64) {
+        if request_charge > 0.0 {
+            self.set_text(&names::REQUEST_CHARGE, &request_charge.to_string());
         }
     }
 
@@ -134,6 +142,27 @@ impl Reply {
         }
         if !self.body.is_empty() {
             self.set(&header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_throttled_client_learns_how_long_to_wait_and_what_it_cost() {
+        use std::time::Duration;
+
+        use changefeed_core::{Error, ErrorKind};
+
+        let throttled = || Error::new(ErrorKind::Throttled, "too many requests");
+        let told = throttled().with_retry_after(Duration::from_millis(250)).with_request_charge(0.38);
+        for (error, wait, charge) in [(told, "250", Some("0.38")), (throttled(), "100", None)] {
+            let reply = Reply::problem(&Problem::from_store(&error), "activity");
+            let header = |name| reply.headers.get(name).map(|value| value.to_str().unwrap());
+            assert_eq!(header(&names::RETRY_AFTER_MS), Some(wait));
+            assert_eq!(header(&names::REQUEST_CHARGE), charge);
         }
     }
 }

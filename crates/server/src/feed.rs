@@ -73,6 +73,7 @@ pub(crate) async fn read(request: &Request<'_>, open: &Open, mode: Mode) -> Answ
         Reply::ok(render::changes(&page.changes, format, definition, &open.rid, &open.link))
     };
     reply.set(&names::ITEM_COUNT, HeaderValue::from(page.changes.len()));
+    reply.charge(page.request_charge);
     items::set_place(&mut reply, open, &page.physical, session_lsn(&page));
     Ok(reply.with_etag(etag(&page).token()))
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use changefeed_core::{
     Batch, ETag, Epk, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, PartitionKey, RangeId, ResourceId, Write,
-    Written,
+    WriteResult,
 };
 use hyper::{
     StatusCode,
@@ -104,6 +104,7 @@ pub(crate) async fn read(request: &Request<'_>, open: &Open, segment: &str) -> A
     let mut reply =
         if unchanged { Reply::new(StatusCode::NOT_MODIFIED, "") } else { Reply::ok(render::item(&item, &open.link)) };
     reply.set(&names::ITEM_LSN, HeaderValue::from(item.lsn.get()));
+    reply.charge(item.request_charge);
     set_place(&mut reply, open, &range, open.reached());
     Ok(reply.with_etag(item.etag.as_str()))
 }
@@ -113,15 +114,18 @@ pub(crate) async fn patch(request: &Request<'_>, open: &Open, segment: &str) -> 
     let (key, _) = key_of(request, open, segment).await?;
     let patch = parse_patch(&request.body)?;
     let wanted = if_match(request)?;
+    let mut charge = 0.0;
     for _ in 0..PATCH_ATTEMPTS {
-        let item = open.container.backend().read_item(&key).await?;
+        let read = open.container.backend().read_item(&key).await?;
+        charge += read.request_charge;
+        let item = read.into_value();
         if wanted.as_ref().is_some_and(|wanted| *wanted != item.etag) {
             return Err(changed(&key.id));
         }
         let body = apply_patch(&patch, &item.body, open)?;
         let write = Write::Replace { body, if_match: Some(item.etag) };
-        match write_one(request, open, Some(key.partition_key.clone()), write).await {
-            Err(problem) if problem.status == StatusCode::PRECONDITION_FAILED => {}
+        match write_item(request, open, Some(key.partition_key.clone()), write, charge).await {
+            Err(problem) if problem.status == StatusCode::PRECONDITION_FAILED => charge = problem.request_charge,
             other => return other,
         }
     }
@@ -153,6 +157,17 @@ pub(crate) fn apply_patch(patch: &Patch, body: &[u8], open: &Open) -> Answer<Byt
 
 /// Performs one write and shows its result.
 async fn write_one(request: &Request<'_>, open: &Open, key: Option<PartitionKey>, write: Write) -> Answer<Reply> {
+    write_item(request, open, key, write, 0.0).await
+}
+
+/// Performs one write and shows its result. `charge` was spent on the request before.
+async fn write_item(
+    request: &Request<'_>,
+    open: &Open,
+    key: Option<PartitionKey>,
+    write: Write,
+    charge: f64,
+) -> Answer<Reply> {
     let minimal = request.wants_minimal();
     let definition = &open.identity().partition_key;
     let epk = match (&key, &write) {
@@ -163,16 +178,23 @@ async fn write_one(request: &Request<'_>, open: &Open, key: Option<PartitionKey>
         (None, Write::Delete { .. }) => Epk::MIN,
     };
     let batch = Batch { partition_key: key, writes: vec![write], return_items: !minimal };
-    let written = open.container.backend().write(batch).await?;
-    let written = written.first().ok_or_else(|| Error::new(ErrorKind::Corrupt, "a write without a result"))?;
+    let written = open.container.backend().write(batch).await.map_err(|error| {
+        let mut problem = Problem::from(error);
+        problem.request_charge += charge;
+        problem
+    })?;
+    let charge = charge + written.request_charge;
+    let no_result = || Error::new(ErrorKind::Corrupt, "the store returned no result for the write");
+    let written = written.first().ok_or_else(no_result)?;
     open.saw(written.lsn.get());
     let mut reply = shown(written, open);
+    reply.charge(charge);
     let range = open.range_of(&epk).await?;
     set_place(&mut reply, open, &range, written.lsn.get());
     Ok(reply)
 }
 
-fn shown(written: &Written, open: &Open) -> Reply {
+fn shown(written: &WriteResult, open: &Open) -> Reply {
     let Some(etag) = &written.etag else { return Reply::new(StatusCode::NO_CONTENT, "") };
     let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let body = written.item.as_ref().map(|item| render::item(item, &open.link)).unwrap_or_default();
@@ -217,12 +239,12 @@ pub(crate) fn check_id(body: &[u8], id: &ItemId) -> Answer<()> {
 /// The key of the item under a segment of a path, which is its id or its resource id; and where that key lies.
 async fn key_of(request: &Request<'_>, open: &Open, segment: &str) -> Answer<(ItemKey, Epk)> {
     let given = scope::partition_key(request)?;
-    let rid = ResourceId::read(segment).filter(|rid| rid.document_number().is_some());
+    let rid = ResourceId::try_parse(segment).filter(|rid| rid.document_number().is_some());
     if let Some(rid) = rid.filter(|rid| rid.container_part() == Some(open.identity().container))
         && let Some(id) = Box::pin(id_of(rid, given.as_ref(), open)).await?
     {
         let (key, epk) = located(given, open, id)?;
-        let item: Item = open.container.backend().read_item(&key).await?;
+        let item: Item = open.container.backend().read_item(&key).await?.into_value();
         return if item.rid == rid {
             Ok((key, epk))
         } else {

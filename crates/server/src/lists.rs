@@ -70,6 +70,7 @@ pub(crate) async fn read(request: &Request<'_>, open: &Open) -> Answer<Reply> {
         render::complete(list.next(), &item.body, &open.link, Some(item.rid));
     }
     let mut reply = reply(open, &scope, list.count(), list.finish()).await?;
+    reply.charge(page.request_charge);
     if let Some(next) = &page.next {
         reply.set_text(&names::CONTINUATION, &bind(&open.rid, &encode(next)));
     }

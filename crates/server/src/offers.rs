@@ -40,12 +40,12 @@ pub(crate) async fn one(service: &Service, request: &Request<'_>, id: &str) -> A
         Method::PUT => {
             let throughput = Some(offered(&request.body)?);
             let changed = match offer {
-                Offer::Database(DatabaseInfo { name, mut other, .. }) => {
-                    set_throughput(&mut other, throughput);
-                    service.catalog.replace_database(DatabaseSpec { name, other }).await.map(Offer::Database)
+                Offer::Database(DatabaseInfo { name, mut extra, .. }) => {
+                    set_throughput(&mut extra, throughput);
+                    service.catalog.replace_database(DatabaseSpec { name, extra }).await.map(Offer::Database)
                 }
                 Offer::Container(database, ContainerInfo { mut spec, .. }) => {
-                    set_throughput(&mut spec.other, throughput);
+                    set_throughput(&mut spec.extra, throughput);
                     let replaced = service.catalog.replace_container(&database, spec).await;
                     replaced.map(|info| Offer::Container(database, info))
                 }
@@ -67,8 +67,8 @@ async fn all(service: &Service) -> Result<Vec<Offer>> {
             Err(error) if error.kind() == ErrorKind::DatabaseNotFound => continue,
             Err(error) => return Err(error),
         };
-        let is_shared = has_throughput(&database.other);
-        let own = containers.into_iter().filter(|info| !is_shared || has_throughput(&info.spec.other));
+        let is_shared = has_throughput(&database.extra);
+        let own = containers.into_iter().filter(|info| !is_shared || has_throughput(&info.spec.extra));
         let own: Vec<_> = own.map(|info| Offer::Container(database.name.clone(), info)).collect();
         all.extend(is_shared.then_some(Offer::Database(database)));
         all.extend(own);
@@ -90,8 +90,8 @@ impl Offer {
 
     fn shown(&self) -> Value {
         match self {
-            Self::Database(info) => shown(info.rid, info.timestamp, &info.other),
-            Self::Container(_, info) => shown(info.rid, info.timestamp, &info.spec.other),
+            Self::Database(info) => shown(info.rid, info.timestamp, &info.extra),
+            Self::Container(_, info) => shown(info.rid, info.timestamp, &info.spec.extra),
         }
     }
 }
@@ -121,8 +121,8 @@ pub(crate) enum Throughput {
 }
 
 /// The throughput of a database or of a container.
-fn shown(rid: ResourceId, timestamp: Timestamp, other: &Members) -> Value {
-    let kept = other.get(THROUGHPUT);
+fn shown(rid: ResourceId, timestamp: Timestamp, extra: &Members) -> Value {
+    let kept = extra.get(THROUGHPUT);
     let throughput = kept.and_then(Value::as_u64).unwrap_or(DEFAULT_THROUGHPUT);
     let mut content = json!({ "offerThroughput": throughput, "offerIsRUPerMinuteThroughputEnabled": false });
     let most = kept.and_then(|kept| kept.get("max")).and_then(Value::as_u64);
@@ -152,18 +152,18 @@ fn id_of(rid: ResourceId) -> String {
 }
 
 /// Whether a throughput was asked for. A container without one shares that of its database, if that has one.
-fn has_throughput(other: &Members) -> bool {
-    other.contains_key(THROUGHPUT)
+fn has_throughput(extra: &Members) -> bool {
+    extra.contains_key(THROUGHPUT)
 }
 
 /// Notes a throughput.
-pub(crate) fn set_throughput(other: &mut Members, throughput: Option<Throughput>) {
+pub(crate) fn set_throughput(extra: &mut Members, throughput: Option<Throughput>) {
     let kept = match throughput {
         None => return,
         Some(Throughput::Fixed(units)) => units.into(),
         Some(Throughput::UpTo(most)) => json!({ "max": most }),
     };
-    other.insert(THROUGHPUT.to_owned(), kept);
+    extra.insert(THROUGHPUT.to_owned(), kept);
 }
 
 /// Reads the throughput in the body of an offer.
@@ -179,8 +179,8 @@ fn offered(body: &[u8]) -> Answer<Throughput> {
 }
 
 /// Takes over the throughput that was noted before.
-pub(crate) fn keep_throughput(other: &mut Members, old: &Members) {
+pub(crate) fn keep_throughput(extra: &mut Members, old: &Members) {
     if let Some(throughput) = old.get(THROUGHPUT) {
-        other.insert(THROUGHPUT.to_owned(), throughput.clone());
+        extra.insert(THROUGHPUT.to_owned(), throughput.clone());
     }
 }

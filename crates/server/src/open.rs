@@ -154,7 +154,7 @@ impl Open {
         }
         let mut request = ListItems { range, ..Default::default() };
         loop {
-            let page = self.container.backend().list_items(request.clone()).await?;
+            let page = self.container.backend().list_items(request.clone()).await?.into_value();
             self.remember(page.items.iter());
             if let Some(item) = page.items.into_iter().find(|item| item.rid == rid) {
                 return Ok(Some(item.id));

@@ -153,7 +153,7 @@ fn links<'a>(raw: &'a str, segments: &[Cow<'a, str>], kind: &str) -> Vec<Cow<'a,
     }
     links.push(Cow::Borrowed(as_sent));
     let is_offer = segments.first().is_some_and(|first| first == "offers");
-    if (is_offer || segments.get(1).is_some_and(|database| ResourceId::read(database).is_some()))
+    if (is_offer || segments.get(1).is_some_and(|database| ResourceId::try_parse(database).is_some()))
         && let Some(rid) = segments.get(count.wrapping_sub(1))
     {
         links.push(Cow::Owned(rid.to_ascii_lowercase()));

@@ -22,6 +22,9 @@ pub(crate) mod substatus {
     pub(crate) const THROTTLED: u32 = 3200;
 }
 
+/// How long a client should wait if the store throttles and does not say for how long.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
 /// What is told to a client instead of what it asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
@@ -29,6 +32,8 @@ pub(crate) struct Problem {
     pub(crate) substatus: Option<u32>,
     pub(crate) message: String,
     pub(crate) retry_after: Option<Duration>,
+    /// In request units; zero where the store did not charge.
+    pub(crate) request_charge: f64,
     /// Headers beyond those that every refusal has: where the item would be.
     pub(crate) headers: Option<Box<HeaderMap>>,
 }
@@ -38,7 +43,7 @@ pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, substatus: None, message: message.into(), retry_after: None, headers: None }
+        Self { status, substatus: None, message: message.into(), retry_after: None, request_charge: 0.0, headers: None }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -93,8 +98,9 @@ impl Problem {
             message = format!("{message}: {error}");
             cause = error.source();
         }
-        let retry_after = (error.kind() == Kind::Throttled).then_some(Duration::from_millis(100));
-        Self { status, substatus: sub, message, retry_after, headers: None }
+        let usual = (error.kind() == Kind::Throttled).then_some(RETRY_AFTER);
+        let (retry_after, request_charge) = (error.retry_after().or(usual), error.request_charge());
+        Self { status, substatus: sub, message, retry_after, request_charge, headers: None }
     }
 
     /// The error of a store about a database or container itself.

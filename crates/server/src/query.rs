@@ -47,6 +47,7 @@ pub(crate) async fn items(request: &Request<'_>, open: &Open, now: Timestamp) ->
     let hints = query.hints(&paths);
     let range = narrowed(range, open, hints.partition_key.as_deref());
     let mut at_end = range.is_none() || !run.wants_more();
+    let mut charge = 0.0;
     if let Some(range) = range.filter(|_| !at_end) {
         let mut listing = ListItems {
             id_prefix: hints.id_prefix.unwrap_or_default(),
@@ -56,7 +57,9 @@ pub(crate) async fn items(request: &Request<'_>, open: &Open, now: Timestamp) ->
             cursors: true,
         };
         'pages: loop {
-            let page = open.container.backend().list_items(listing.clone()).await?;
+            let read = open.container.backend().list_items(listing.clone()).await?;
+            charge += read.request_charge;
+            let page = read.into_value();
             open.remember(page.items.iter());
             for (item, cursor) in page.items.iter().zip(&page.cursors) {
                 let body = render::item(item, &open.link);
@@ -81,6 +84,7 @@ pub(crate) async fn items(request: &Request<'_>, open: &Open, now: Timestamp) ->
         list.next().extend_from_slice(row);
     }
     let mut reply = lists::reply(open, &scope, list.count(), list.finish()).await?;
+    reply.charge(charge);
     if let Some(next) = &page.continuation {
         reply.set_text(&names::CONTINUATION, &lists::bind(&open.rid, next));
     }

@@ -22,7 +22,7 @@ pub(crate) fn complete(out: &mut BytesMut, stored: &[u8], container_link: &str, 
     out.extend_from_slice(SELF);
     out.extend_from_slice(container_link.as_bytes());
     out.extend_from_slice(DOCS);
-    rid.put(out);
+    rid.write_to(out);
     out.extend_from_slice(ATTACHMENTS);
 }
 

@@ -159,7 +159,7 @@ impl Service {
             Method::POST if !is_query(request) => {
                 let body: Value = parse(request)?;
                 let mut spec = DatabaseSpec::new(account::resource_name(body.get("id"))?);
-                offers::set_throughput(&mut spec.other, offers::asked(request)?);
+                offers::set_throughput(&mut spec.extra, offers::asked(request)?);
                 let info = self.catalog.create_database(spec).await.map_err(|error| Problem::from_catalog(&error))?;
                 let reply = Reply::json(StatusCode::CREATED, &account::database(&info));
                 Ok(reply.with_etag(&account::database_etag(&info)))
@@ -205,7 +205,7 @@ impl Service {
         match request.method {
             Method::POST if !is_query(request) => {
                 let mut spec = account::container_spec(&request.body, self.ranges, self.retention)?;
-                offers::set_throughput(&mut spec.other, offers::asked(request)?);
+                offers::set_throughput(&mut spec.extra, offers::asked(request)?);
                 let created = self.catalog.create_container(&database.name, spec).await;
                 let info = created.map_err(|error| Problem::from_catalog(&error))?;
                 Ok(shown_container(StatusCode::CREATED, &info, &database.name))
@@ -237,7 +237,7 @@ impl Service {
                 if spec.name != *name {
                     return Err(Problem::bad_request(format!("the body names {}, but the path {name}", spec.name)));
                 }
-                offers::keep_throughput(&mut spec.other, &info.spec.other);
+                offers::keep_throughput(&mut spec.extra, &info.spec.extra);
                 let replaced = self.catalog.replace_container(&database.name, spec).await;
                 let info = replaced.map_err(|error| Problem::from_catalog(&error))?;
                 self.containers.forget(&info.rid);

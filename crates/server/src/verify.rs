@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use changefeed_core::{
-    Catalog, Container, Error, ErrorKind, ListItems, Lsn, ReadChanges, ResourceId, Result, StartFrom,
+    Catalog, Container, Error, ErrorKind, FeedRange, ListItems, Lsn, ReadChanges, ResourceId, Result, StartFrom,
 };
 use serde::Serialize;
 
@@ -33,13 +33,16 @@ pub async fn verify(catalog: &Arc<dyn Catalog>) -> Result<Findings> {
 }
 
 async fn check(container: &Container, findings: &mut Findings) -> Result<()> {
-    let (fed, as_of) = feed(container, findings).await?;
+    let (fed, read) = feed(container, findings).await?;
+    let definition = &container.identity().partition_key;
     let mut request = ListItems::default();
     loop {
-        let page = container.backend().list_items(request.clone()).await?;
+        let page = container.backend().list_items(request.clone()).await?.into_value();
         for item in &page.items {
             findings.items += 1;
-            // What is as old as the feed that was read has not changed since, so the feed must have told of it.
+            let key = definition.epk(&definition.extract(&item.body)?)?;
+            let as_of = read.iter().find(|(range, _)| range.contains(&key)).map_or(Lsn::ZERO, |(_, as_of)| *as_of);
+            // An item as old as the feed of its range has not changed since, so the feed must contain it.
             if item.lsn <= as_of && !fed.contains(&(item.rid, item.lsn)) {
                 let name = &container.identity().container_name;
                 let message = format!("the feed of {name} does not tell of item {} at lsn {}", item.id, item.lsn);
@@ -53,15 +56,18 @@ async fn check(container: &Container, findings: &mut Findings) -> Result<()> {
     }
 }
 
-/// All changes up to the LSN at which the reading began.
-async fn feed(container: &Container, findings: &mut Findings) -> Result<(BTreeSet<(ResourceId, Lsn)>, Lsn)> {
+/// The changes of a container, and for each range the newest LSN when reading it began.
+type Fed = (BTreeSet<(ResourceId, Lsn)>, Vec<(FeedRange, Lsn)>);
+
+async fn feed(container: &Container, findings: &mut Findings) -> Result<Fed> {
     let mut fed = BTreeSet::new();
-    let mut as_of = None;
+    let mut read = Vec::new();
     for physical in container.feed_ranges().await? {
         findings.ranges += 1;
         let mut start = StartFrom::Beginning;
+        let mut as_of = None;
         loop {
-            let page = container.read_changes(ReadChanges::new(physical.range.clone(), start)).await?;
+            let page = container.read_changes(ReadChanges::new(physical.range.clone(), start)).await?.into_value();
             as_of.get_or_insert(page.newest_lsn);
             findings.changes += page.changes.len() as u64;
             fed.extend(page.changes.iter().filter_map(|change| Some((change.rid?, change.lsn))));
@@ -70,6 +76,7 @@ async fn feed(container: &Container, findings: &mut Findings) -> Result<(BTreeSe
             }
             start = StartFrom::Continuation(page.continuation);
         }
+        read.push((physical.range, as_of.unwrap_or(Lsn::ZERO)));
     }
-    Ok((fed, as_of.unwrap_or(Lsn::ZERO)))
+    Ok((fed, read))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use changefeed::{DeadLetterDocument, lease::document::LeaseDocument};
-use changefeed_core::{Backend, Batch, ErrorKind, Result, Write, Written};
+use changefeed_core::{Backend, Batch, ErrorKind, Response, Result, Write, WriteResult};
 
 use crate::{
     checks::ledger::{Broken, Writer},
@@ -46,7 +46,7 @@ pub fn lease_in(store: Store, batch: &Batch) -> Option<Arc<LeaseDocument>> {
 
 impl Server {
     /// Performs a batch; `lease`: what [`lease_in`] found in it.
-    pub async fn commit(&self, batch: Batch, lease: Option<Arc<LeaseDocument>>) -> Result<Vec<Written>> {
+    pub async fn commit(&self, batch: Batch, lease: Option<Arc<LeaseDocument>>) -> Result<Response<Vec<WriteResult>>> {
         let write = batch.writes.first().cloned();
         let written = self.inner.write(batch).await;
         let Some(write) = write else { return written };

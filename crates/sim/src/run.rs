@@ -75,7 +75,10 @@ async fn play(scenario: Scenario, keep_trace: bool) -> Outcome {
 }
 
 async fn stores(exec: &Exec, scenario: &Scenario) -> Result<Stores> {
-    let engine = Engine::builder().clock(Arc::new(StoreClock(exec.clone()))).in_memory()?;
+    let engine = Engine::builder()
+        .clock(Arc::new(StoreClock(exec.clone())))
+        .store_id(changefeed_core::StoreId::from_bits(0))
+        .in_memory()?;
     let database = engine.database("sim");
     let mut monitored = database.container("monitored").partition_key("/pk").ranges(scenario.ranges);
     if scenario.processor.all_versions {

@@ -13,8 +13,8 @@ use std::{
 
 use changefeed::lease::document::LeaseDocument;
 use changefeed_core::{
-    Backend, Batch, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item, ItemKey, ItemPage,
-    ListItems, PhysicalRange, ReadChanges, Result, Write, Written, async_trait,
+    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item,
+    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult, async_trait,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -166,7 +166,7 @@ impl SimStore {
     }
 
     /// A request that changes something: the server goes on with it whatever becomes of the caller.
-    async fn send(&self, batch: Batch, lease: Option<Arc<LeaseDocument>>) -> Result<Vec<Written>> {
+    async fn send(&self, batch: Batch, lease: Option<Arc<LeaseDocument>>) -> Result<Response<Vec<WriteResult>>> {
         let deletes = batch.writes.iter().any(|write| matches!(write, Write::Delete { .. }));
         let journey = self.journey(deletes);
         let unknown = |store: &Self| store.timed_out().with_unknown_effect();
@@ -286,11 +286,15 @@ impl Backend for SimStore {
         self.inner.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
         self.read(self.inner.feed_ranges()).await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.read(self.inner.read_changes(request)).await
     }
 
@@ -303,11 +307,11 @@ impl Backend for SimStore {
         self.pass(millis * 1000).await;
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         self.read(self.inner.read_item(key)).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         let begun = self.world.exec.now();
         let lease = commit::lease_in(self.store, &batch);
         let written = self.send(batch, lease.clone()).await;
@@ -320,7 +324,7 @@ impl Backend for SimStore {
         written
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.read(self.inner.list_items(request)).await
     }
 }

@@ -1,16 +1,17 @@
-//! A store that fails as told. It has no clock and no dice of its own: the caller's plan decides each call.
+//! A store that injects faults. It has no clock and no randomness: the caller's plan decides each call.
 
 use std::{
     collections::VecDeque,
     fmt,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use changefeed_core::{
-    Backend, Batch, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item, ItemKey, ItemPage,
-    ListItems, PhysicalRange, ReadChanges, Result, Written,
+    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item,
+    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult,
 };
 
 /// A call that is about to be made.
@@ -48,14 +49,25 @@ impl Call<'_> {
     }
 }
 
-/// What happens to a call. [`Backend::changed`] cannot report errors: where others fail, it returns early, for nothing.
+/// What happens to a call. [`Backend::changed`] cannot report errors: where others fail, it returns early, without news.
 pub enum Fault {
     /// The call goes through.
     None,
     /// Nothing is done and this error is reported, with no effect.
     Error(ErrorKind),
-    /// Nothing is done: too many requests.
+    /// Nothing is done: too many requests. The error names neither a wait nor a charge.
     Throttled,
+    /// Nothing is done: too many requests, with what the store tells about it.
+    ThrottledFor {
+        /// How long the store asks the caller to wait.
+        retry_after: Duration,
+        /// What the refused request costs, in request units.
+        request_charge: f64,
+    },
+    /// Nothing is done, and the store panics in the caller's task.
+    Panic,
+    /// The call is made, and the store panics in the caller's task.
+    DidItThenPanicked,
     /// The call goes through once this future is over. The caller makes it, from whatever clock the test runs on.
     Latency(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// The call is made, and a timeout is reported: with unknown effect if it was a write.
@@ -74,6 +86,11 @@ impl fmt::Debug for Fault {
             Self::None => f.write_str("None"),
             Self::Error(kind) => write!(f, "Error({kind})"),
             Self::Throttled => f.write_str("Throttled"),
+            Self::ThrottledFor { retry_after, request_charge } => {
+                write!(f, "ThrottledFor({retry_after:?}, {request_charge} RU)")
+            }
+            Self::Panic => f.write_str("Panic"),
+            Self::DidItThenPanicked => f.write_str("DidItThenPanicked"),
             Self::Latency(_) => f.write_str("Latency"),
             Self::DidItThenFailed => f.write_str("DidItThenFailed"),
             Self::FailedWithoutDoingIt => f.write_str("FailedWithoutDoingIt"),
@@ -140,6 +157,15 @@ impl Faulty {
             Fault::None => doing.await,
             Fault::Error(kind) => Err(injected(kind, &call)),
             Fault::Throttled => Err(injected(ErrorKind::Throttled, &call)),
+            Fault::ThrottledFor { retry_after, request_charge } => {
+                let error = injected(ErrorKind::Throttled, &call);
+                Err(error.with_retry_after(retry_after).with_request_charge(request_charge))
+            }
+            Fault::Panic => panic!("injected into {}", call.name()),
+            Fault::DidItThenPanicked => {
+                let _ = doing.await;
+                panic!("injected into {}, which was done", call.name())
+            }
             Fault::Latency(wait) => {
                 wait.await;
                 doing.await
@@ -167,11 +193,15 @@ impl Backend for Faulty {
         self.inner.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
         self.run(Call::FeedRanges, self.inner.feed_ranges()).await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.run(Call::ReadChanges(&request), self.inner.read_changes(request.clone())).await
     }
 
@@ -184,15 +214,15 @@ impl Backend for Faulty {
         let _ = self.run(Call::Changed(range, continuation), waiting).await;
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         self.run(Call::ReadItem(key), self.inner.read_item(key)).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         self.run(Call::Write(&batch), self.inner.write(batch.clone())).await
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.run(Call::ListItems(&request), self.inner.list_items(request.clone())).await
     }
 }

@@ -14,7 +14,17 @@ use changefeed_testkit::{
 /// For each bug, cases that must notice it.
 fn witnesses(bug: Bug) -> &'static [&'static str] {
     match bug {
-        Bug::CutsTransactions => &["a_page_never_cuts_a_transaction", "a_batch_of_a_hundred_writes_is_accepted"],
+        Bug::CutsTransactionsThatFit => &[
+            "a_page_cuts_a_transaction_only_if_that_alone_exceeds_the_page_bound",
+            "a_page_cuts_a_transaction_of_all_versions_only_if_that_alone_exceeds_the_page_bound",
+        ],
+        Bug::SkipsTheRestOfACutTransaction => &[
+            "a_continuation_inside_a_transaction_resumes_exactly_there",
+            "every_page_size_gives_the_same_sequence",
+            "a_batch_of_a_hundred_writes_is_accepted",
+        ],
+        Bug::RepeatsAChangeInsideATransaction => &["a_continuation_inside_a_transaction_resumes_exactly_there"],
+        Bug::RenumbersTheRestOfACutTransaction => &["the_pages_of_a_cut_transaction_share_its_lsn"],
         Bug::SkipsAChangeAtThePageEdge => &["every_page_size_gives_the_same_sequence"],
         Bug::RepeatsAChangeAtThePageEdge => &["the_continuation_resumes_exactly_after_its_page"],
         Bug::StandsStillOnEmptyPages => &[
@@ -25,7 +35,7 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         Bug::CountsChangesOfOtherKeys => &["only_changes_of_the_asked_range_are_counted_and_returned"],
         Bug::MiscountsRemaining => &["remaining_is_the_number_of_changes_of_later_pages"],
         Bug::IgnoresSubRanges => &["any_sub_range_can_be_read", "a_prefix_of_a_hierarchical_key_is_a_range"],
-        Bug::OrdersByKey => &["changes_come_in_lsn_order"],
+        Bug::OrdersByKey => &["changes_of_a_partition_key_come_in_lsn_order"],
         Bug::ShowsDeletedItems => &["latest_version_mode_leaves_deleted_items_out"],
         Bug::ShowsOldVersions => &["latest_version_mode_gives_each_item_once_at_its_newest_version"],
         Bug::KeepsThePlaceOfRewrittenItems => &["a_rewritten_item_moves_to_the_end_of_the_feed"],
@@ -94,6 +104,14 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         Bug::SplitsTouchItems => &["a_split_does_not_touch_items"],
         Bug::ExpiresWithoutBeingAsked => &["without_time_to_live_a_ttl_is_just_a_member"],
         Bug::PublishesLsnsEarly => &["every_version_arrives_exactly_once_while_writers_write"],
+        Bug::ChangesItsIdWhenReopened => &["the_store_id_survives_reopening_the_store"],
+        Bug::SharesItsIdWithOtherStores => &["another_store_has_another_store_id"],
+        Bug::HasAnIdForEachContainer => &["all_containers_of_a_store_have_the_same_store_id"],
+        Bug::DeclaresCapabilitiesByContainer => &["all_containers_of_a_store_declare_the_same_capabilities"],
+        Bug::OmitsTheRequestCharge | Bug::OmitsTheRequestChargeOfPages => {
+            &["every_response_carries_its_request_charge"]
+        }
+        Bug::OmitsTheRequestChargeOfErrors => &["a_refused_call_carries_its_request_charge"],
     }
 }
 

@@ -92,7 +92,7 @@ async fn read_range(container: Container, range: FeedRange) -> Result<Pass> {
     let mut pass = Pass::default();
     let mut start = StartFrom::Beginning;
     loop {
-        let page = container.read_changes(ReadChanges::new(range.clone(), start)).await?;
+        let page = container.read_changes(ReadChanges::new(range.clone(), start)).await?.into_value();
         if page.changes.is_empty() {
             return Ok(pass);
         }

@@ -94,14 +94,14 @@ impl Waiter {
     /// Begins to wait for changes of a container with one range, from now on.
     pub(super) async fn start(container: Container) -> Result<(Self, mpsc::Receiver<Instant>)> {
         let range = FeedRange::full();
-        let now = container.read_changes(ReadChanges::new(range.clone(), StartFrom::Now)).await?;
+        let now = container.read_changes(ReadChanges::new(range.clone(), StartFrom::Now)).await?.into_value();
         let (woken, wake_ups) = mpsc::channel(1);
         let task = tokio::spawn(async move {
             let mut continuation = now.continuation;
             loop {
                 container.backend().changed(&range, &continuation).await;
                 let moment = Instant::now();
-                let page = container.read_changes(ReadChanges::new(range.clone(), continuation)).await?;
+                let page = container.read_changes(ReadChanges::new(range.clone(), continuation)).await?.into_value();
                 continuation = page.continuation;
                 // `changed` may return for nothing.
                 if !page.changes.is_empty() && woken.send(moment).await.is_err() {

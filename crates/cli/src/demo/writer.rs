@@ -113,22 +113,17 @@ fn finish(written: Option<std::result::Result<Result<()>, tokio::task::JoinError
     }
 }
 
-/// Numbers that follow from a seed (splitmix64). Cheap to clone; clones share the sequence.
+/// Random numbers that follow from a seed. Cheap to clone; clones share the sequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(Arc<Mutex<u64>>);
+pub(crate) struct Dice(Arc<Mutex<fastrand::Rng>>);
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(seed)))
+        Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))))
     }
 
     pub(crate) fn roll(&self) -> u64 {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).u64(..)
     }
 }
 

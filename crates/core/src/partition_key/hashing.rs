@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::value::PartitionKeyValue;
-use crate::hash::{murmur3_x64_128, murmur3_x86_32};
+use crate::murmur3::{murmur3_x64_128, murmur3_x86_32};
 
 const UNDEFINED: u8 = 0;
 const NULL: u8 = 1;

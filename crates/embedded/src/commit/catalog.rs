@@ -78,7 +78,7 @@ impl Committer {
 fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_core::Timestamp) -> Result<Effect> {
     let mut effect = Effect::default();
     match change {
-        CatalogChange::CreateDatabase(DatabaseSpec { name, other }) => {
+        CatalogChange::CreateDatabase(DatabaseSpec { name, extra: other }) => {
             check_name("database", &name)?;
             if state.databases.contains_key(&name) {
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("database {name} exists already")));
@@ -86,7 +86,7 @@ fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_cor
             let created = now.as_millis();
             effect.put = Some(Descriptor::Database(DatabaseDescriptor { number, name, created, other }));
         }
-        CatalogChange::ReplaceDatabase(DatabaseSpec { name, other }) => {
+        CatalogChange::ReplaceDatabase(DatabaseSpec { name, extra: other }) => {
             let database = state.database(&name)?.clone();
             effect.put = Some(Descriptor::Database(DatabaseDescriptor { other, ..database }));
         }

@@ -5,7 +5,7 @@ mod plan;
 
 use std::collections::BTreeMap;
 
-use changefeed_core::{Error, ErrorKind, Result, Written};
+use changefeed_core::{Error, ErrorKind, Result, WriteResult};
 use tokio::sync::oneshot;
 
 use self::plan::Group;
@@ -36,7 +36,7 @@ pub(crate) const TIDY_INTERVAL_MS: u64 = 500;
 /// Something for the committer to do.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Write(Prepared, oneshot::Sender<Result<Vec<Written>>>),
+    Write(Prepared, oneshot::Sender<Result<Vec<WriteResult>>>),
     Catalog(CatalogChange, oneshot::Sender<Result<Option<changefeed_core::RangeId>>>),
     /// Deletes what has expired, lets go of what left retention.
     Tidy(oneshot::Sender<Result<()>>),
@@ -93,7 +93,7 @@ impl Committer {
         }
     }
 
-    fn write(&mut self, shared: &Shared, writes: Vec<(Prepared, oneshot::Sender<Result<Vec<Written>>>)>) {
+    fn write(&mut self, shared: &Shared, writes: Vec<(Prepared, oneshot::Sender<Result<Vec<WriteResult>>>)>) {
         let refused = self.check_open().err();
         if refused.is_some() {
             for (_, reply) in writes {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use changefeed_core::{ETag, Epk, Error, ErrorKind, Item, Lsn, ResourceId, Result, TimeToLive, Timestamp, Written};
+use changefeed_core::{ETag, Epk, Error, ErrorKind, Item, Lsn, ResourceId, Result, TimeToLive, Timestamp, WriteResult};
 
 use super::Staged;
 use crate::{
@@ -113,7 +113,7 @@ impl Group {
     }
 
     /// Adds a batch, or says why not and adds nothing.
-    pub(crate) fn plan(&mut self, state: &State, batch: &Prepared) -> Result<Vec<Written>> {
+    pub(crate) fn plan(&mut self, state: &State, batch: &Prepared) -> Result<Vec<WriteResult>> {
         let (_, index) = state.container(batch.container, &batch.name)?;
         if index.time_to_live != TimeToLive::Off {
             self.expire_before(state, index, batch);
@@ -204,7 +204,7 @@ impl Group {
         current: Option<Version>,
         place: Place,
         drift: i32,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         let ordinal = current.map_or_else(|| place.packed(), |version| version.ordinal);
         let header = RecordHeader {
             kind: if write.action == Action::Delete { RecordKind::Delete } else { RecordKind::Put },
@@ -216,7 +216,7 @@ impl Group {
             ttl: write.ttl,
             drift,
         };
-        let mut written = Written {
+        let mut written = WriteResult {
             id: write.key.id.clone(),
             etag: None,
             lsn: Lsn::new(place.lsn),

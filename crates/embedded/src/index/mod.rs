@@ -6,7 +6,7 @@ pub(crate) mod items;
 pub(crate) mod select;
 pub(crate) mod tally;
 
-use changefeed_core::{Epk, ItemId};
+use changefeed_core::{Epk, ItemId, stable_hash};
 
 use crate::format::record::{Place, RecordHeader, RecordKind};
 
@@ -23,10 +23,8 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn new(epk: Epk, id: ItemId) -> Self {
-        // FNV-1a: short ids, and results that are the same everywhere.
-        let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        // The order of listings, and so their cursors, depend on it: the same everywhere.
+        let hash = stable_hash::fnv1a_64([id.as_bytes()]);
         Self { epk, id, hash }
     }
 }

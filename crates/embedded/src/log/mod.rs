@@ -5,6 +5,7 @@ pub(crate) mod compaction;
 pub(crate) mod reader;
 pub(crate) mod recent;
 pub(crate) mod recovery;
+pub(crate) mod store_id;
 pub(crate) mod writer;
 
 use std::{collections::BTreeMap, io, sync::Arc};
@@ -18,7 +19,7 @@ use crate::{format::segment::Span, index::Location, vfs::VfsFile};
 pub(crate) fn is_temporary(name: &str) -> bool {
     name.strip_suffix(".tmp").is_some_and(|stem| match stem.strip_prefix("spare-") {
         Some(number) => number.parse::<u64>().is_ok(),
-        None => matches!(stem, "next" | "compact" | "format"),
+        None => matches!(stem, "next" | "compact" | "format" | "store"),
     })
 }
 
@@ -34,6 +35,7 @@ pub(crate) fn is_clutter(name: &str) -> bool {
 pub(crate) fn looks_like_ours(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let named = ["format", "lock", "spare-"].iter().any(|own| name.starts_with(own));
+    let named = named || name == "store" || name.starts_with("store.");
     !is_clutter(&name) && (named || name.ends_with(".log") || name.ends_with(".tmp"))
 }
 

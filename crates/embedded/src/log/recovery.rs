@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use changefeed_core::{Error, ErrorKind, Result};
+use changefeed_core::{Error, ErrorKind, Result, StoreId};
 
-use super::{Segment, Segments, corrupt, io_error, is_clutter, is_temporary, looks_like_ours, writer};
+use super::{Segment, Segments, corrupt, io_error, is_clutter, is_temporary, looks_like_ours, store_id, writer};
 use crate::{
     format::{
         VERSION,
@@ -25,6 +25,8 @@ const _: () = assert!(VERSION == 1, "FORMAT names the version");
 /// What was found.
 #[derive(Debug)]
 pub(crate) struct Recovered {
+    /// `None` if the folder is new, or was written before stores had an id.
+    pub(crate) store: Option<StoreId>,
     pub(crate) segments: Segments,
     pub(crate) active: writer::Active,
     /// The last session was in relaxed mode and did not end by closing: its last commits may be missing.
@@ -42,6 +44,7 @@ pub(crate) fn open(
     if !has_format(&**vfs, &names)? {
         return create(&**vfs, segment_bytes, &names);
     }
+    let store = store_id::read(&**vfs, &names)?;
     let (spans, mut obsolete) = tile(&names)?;
     let mut all = Vec::with_capacity(spans.len());
     for span in spans {
@@ -74,7 +77,7 @@ pub(crate) fn open(
         _ => return Err(lost_segment(&all)),
     };
     let segments = Segments(all.into_iter().map(|segment| (segment.span.first, segment)).collect());
-    Ok(Recovered { segments, active, may_have_lost: end.relaxed })
+    Ok(Recovered { store, segments, active, may_have_lost: end.relaxed })
 }
 
 /// Makes a new store: first its first segment, then `FORMAT`, so that a folder with `FORMAT` always has a log.
@@ -107,7 +110,7 @@ fn create(vfs: &dyn Vfs, segment_bytes: u64, names: &[String]) -> Result<Recover
     let active = write().map_err(|error| io_error("make a new store", error))?;
     let mut segments = Segments::default();
     segments.0.insert(first.first, Segment::new(first, Arc::clone(&active.file)));
-    Ok(Recovered { segments, active, may_have_lost: false })
+    Ok(Recovered { store: None, segments, active, may_have_lost: false })
 }
 
 /// Makes sure that what was read is on disk, and not in the page cache only; then removes left-overs.
@@ -155,7 +158,9 @@ fn unknown_format(found: &str) -> Error {
 /// The spans that make up the log, and the files that compaction replaced. Complains of gaps and overlaps.
 fn tile(names: &[String]) -> Result<(Vec<Span>, Vec<String>)> {
     let mut spans = Vec::new();
-    for name in names.iter().filter(|name| *name != FORMAT_FILE && !is_temporary(name)) {
+    for name in
+        names.iter().filter(|name| ![FORMAT_FILE, store_id::STORE_FILE].contains(&name.as_str()) && !is_temporary(name))
+    {
         match Span::from_file_name(name) {
             Some(span) => spans.push(span),
             // Whatever else people and their tools put here is not our business.

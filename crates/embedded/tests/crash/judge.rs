@@ -39,7 +39,7 @@ pub async fn items(container: &Container) -> BTreeMap<String, Held> {
     let mut found = BTreeMap::new();
     let mut request = ListItems { max_items: 5, ..ListItems::default() };
     loop {
-        let page = container.backend().list_items(request.clone()).await.unwrap();
+        let page = container.backend().list_items(request.clone()).await.unwrap().into_value();
         for item in page.items {
             let (lsn, etag) = (Some(item.lsn.get()), Some(item.etag.clone()));
             let held = Held { number: number(&item.body), lsn, expires: None, etag };
@@ -73,7 +73,7 @@ pub async fn changes(container: &Container, range: &FeedRange, start: StartFrom,
     let mut start = start;
     loop {
         let request = ReadChanges::new(range.clone(), start).mode(mode).max_items(7);
-        let page = container.read_changes(request).await.unwrap();
+        let page = container.read_changes(request).await.unwrap().into_value();
         if page.changes.is_empty() {
             return all;
         }

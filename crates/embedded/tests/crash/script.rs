@@ -139,7 +139,7 @@ impl Script {
         let mut commit = commit;
         if let Ok(written) = &written {
             commit.lsn = written.first().map(|written| written.lsn.get());
-            for (effect, written) in commit.effects.iter_mut().zip(written) {
+            for (effect, written) in commit.effects.iter_mut().zip(&**written) {
                 assert_eq!(Some(written.lsn.get()), commit.lsn, "the writes of a batch share their lsn");
                 effect.etag = written.etag.clone();
             }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{
-    Container, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
+    Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
 };
 
 use super::lock::{self, Lock};
@@ -65,7 +65,7 @@ impl<'a> Bootstrap<'a> {
         let mut waited = 0;
         let mut seen = None;
         loop {
-            if let Some(positions) = self.made().await? {
+            if let Some(positions) = self.created().await? {
                 return Ok(positions);
             }
             if let Some(mut lock) = Lock::take(self.store, self.runtime).await? {
@@ -84,17 +84,44 @@ impl<'a> Bootstrap<'a> {
         }
     }
 
-    /// Where each range began, if the leases were made already.
-    async fn made(&self) -> Result<Option<StartPositions>> {
-        let Some(info) = self.read_info().await? else { return Ok(None) };
+    /// Where each range began, if the leases were created already.
+    async fn created(&self) -> Result<Option<StartPositions>> {
+        let Some((info, etag)) = self.read_info().await? else { return Ok(None) };
         self.check_leases(&self.store.list().await?)?;
+        self.check_store(&info, &etag).await?;
         Ok(Some(info.start_positions()))
+    }
+
+    /// Refuses positions of another store: a store that was restored or replaced has other changes under the same LSNs.
+    async fn check_store(&self, info: &InfoDocument, etag: &ETag) -> Result<()> {
+        let store = self.monitored.identity().store.as_str();
+        match info.store() {
+            Some(known) if known == store => Ok(()),
+            Some(known) => Err(Error::new(
+                ErrorKind::ForeignContinuation,
+                format!(
+                    "the leases have positions in store {known}, but container {} is in store {store}: it was restored or \
+                     replaced, and the positions could skip changes; seek all leases, reset the processor, or choose \
+                     another name",
+                    self.monitored.identity().container_name
+                ),
+            )),
+            None => {
+                let mut info = info.clone();
+                info.set_store(store);
+                let id = self.store.prefix().info_id();
+                let field = self.store.partition_key_field(&id);
+                // Another host or an operator may be faster; the next start tries again.
+                drop(self.store.replace_raw(&id, field.as_deref(), info.to_json(), etag).await);
+                Ok(())
+            }
+        }
     }
 
     /// Makes the leases, unless another host has finished between our look and our lock: then a lease that is missing
     /// was lost, and must not begin anew.
     async fn make(&self, lock: &mut Lock<'_>) -> Result<StartPositions> {
-        match self.made().await? {
+        match self.created().await? {
             Some(positions) => Ok(positions),
             None => self.initialise(lock).await,
         }
@@ -105,14 +132,14 @@ impl<'a> Bootstrap<'a> {
     /// # Errors
     /// Those of the store, and `Corrupt` if the document cannot be read.
     pub(crate) async fn start_positions(&self) -> Result<Option<StartPositions>> {
-        Ok(self.read_info().await?.map(|info| info.start_positions()))
+        Ok(self.read_info().await?.map(|(info, _)| info.start_positions()))
     }
 
-    async fn read_info(&self) -> Result<Option<InfoDocument>> {
+    async fn read_info(&self) -> Result<Option<(InfoDocument, ETag)>> {
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
         let Some(item) = self.store.read_raw(&id, field.as_deref()).await? else { return Ok(None) };
-        InfoDocument::parse(&item.body).map(Some).map_err(|error| {
+        InfoDocument::parse(&item.body).map(|info| Some((info, item.etag))).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("{id} cannot be read: {error}; delete it to start again"))
         })
     }
@@ -140,12 +167,13 @@ impl<'a> Bootstrap<'a> {
         }
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
-        let info = InfoDocument::new(&id, field.clone(), &positions);
+        let mut info = InfoDocument::new(&id, field.clone(), &positions);
+        info.set_store(self.monitored.identity().store.as_str());
         let until = lock.keep().await?;
         if self.ensure(&id, field.as_deref(), info.to_json(), until).await? {
             return Ok(positions);
         }
-        Ok(self.read_info().await?.map_or(positions, |info| info.start_positions()))
+        Ok(self.read_info().await?.map_or(positions, |(info, _)| info.start_positions()))
     }
 
     /// Sees to it that a document exists; false if this may not be the one. What became of a write that was not

@@ -6,7 +6,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
+use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChanges, Response, Result, StartFrom};
 
 use super::record::Records;
 use crate::{
@@ -63,7 +63,7 @@ impl LeaseFeed {
         }
         let now = ReadChanges::new(FeedRange::full(), StartFrom::Now).max_items(1);
         self.position = match self.store.container().read_changes(now).await {
-            Ok(page) => Position::At(page.continuation),
+            Ok(page) => Position::At(page.into_value().continuation),
             Err(error) if error.kind() == ErrorKind::RangeGone => Position::None,
             Err(_) => Position::Unknown,
         };
@@ -85,7 +85,8 @@ impl LeaseFeed {
         Box::pin(async move {
             quiet.await;
             container.backend().changed(&FeedRange::full(), &position).await;
-            container.read_changes(ReadChanges::new(FeedRange::full(), position)).await
+            let page = container.read_changes(ReadChanges::new(FeedRange::full(), position)).await;
+            page.map(Response::into_value)
         })
     }
 
@@ -96,7 +97,8 @@ impl LeaseFeed {
         if !self.whole {
             return None;
         }
-        Some(self.store.container().read_changes(ReadChanges::new(FeedRange::full(), position.clone())).await)
+        let request = ReadChanges::new(FeedRange::full(), position.clone());
+        Some(self.store.container().read_changes(request).await.map(Response::into_value))
     }
 
     /// Takes in changes that were read at `now`. `session` is that of this host.

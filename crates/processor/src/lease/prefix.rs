@@ -178,6 +178,7 @@ mod tests {
 
     fn monitored() -> ContainerIdentity {
         ContainerIdentity {
+            store: changefeed_core::StoreId::from_bits(1),
             account_host: "acct.documents.azure.com".into(),
             database_name: "shop".into(),
             container_name: "orders".into(),

@@ -425,6 +425,7 @@ impl LeaseState {
 
     fn write_failed(&mut self, update: &LeaseUpdate, error: Error, moment: Moment<'_>, effects: &mut Vec<Effect>) {
         self.writes.failed(update, moment.now, moment.random);
+        self.writes.not_before(moment.now + error.retry_after().unwrap_or_default());
         self.notify_error(Failure::Lease(Arc::new(error)), effects);
         // A call under way is worth further attempts; anything else is not.
         if self.is_fenced(moment.now) && self.activity() != Activity::Calling {

@@ -209,7 +209,7 @@ impl LeaseStore {
     /// Those of the store.
     pub(crate) async fn read_raw(&self, id: &str, partition_key: Option<&str>) -> Result<Option<Item>> {
         match self.container.backend().read_item(&self.key(id, partition_key)?).await {
-            Ok(item) => Ok(Some(item)),
+            Ok(item) => Ok(Some(item.into_value())),
             Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(None),
             Err(error) => Err(error),
         }

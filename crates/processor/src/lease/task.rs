@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use changefeed_core::{ChangePage, Error, ErrorKind, FeedRange, ReadChanges, Result, StartFrom};
+use changefeed_core::{ChangePage, Error, ErrorKind, FeedRange, ReadChanges, Response, Result, StartFrom};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 
 use super::{
@@ -74,7 +74,7 @@ pub(crate) struct LeaseTask {
 /// What is under way. One future for each kind of effect.
 #[derive(Default)]
 struct InProgress {
-    read: Option<BoxFuture<'static, Result<ChangePage>>>,
+    read: Option<BoxFuture<'static, Result<Response<ChangePage>>>>,
     wait: Option<BoxFuture<'static, ()>>,
     call: Option<RunningCall>,
     write: Option<BoxFuture<'static, (Box<LeaseWriter>, WriteEnd)>>,
@@ -98,7 +98,7 @@ enum Ended {
     Stop,
     Abort,
     Command(Command),
-    Read(Result<ChangePage>),
+    Read(Result<Response<ChangePage>>),
     Changed,
     Called(crate::delivery::call::CallReturn),
     Write(Box<LeaseWriter>, WriteEnd),
@@ -242,7 +242,7 @@ impl LeaseTask {
         }
     }
 
-    fn read(&self, from: StartFrom, max_items: usize) -> BoxFuture<'static, Result<ChangePage>> {
+    fn read(&self, from: StartFrom, max_items: usize) -> BoxFuture<'static, Result<Response<ChangePage>>> {
         let mut request = ReadChanges::new(self.range.clone(), from).mode(self.context.mode).max_items(max_items);
         if self.version == LeaseVersion::Range
             && let Some(id) = self.token.to_range_id()
@@ -352,13 +352,12 @@ impl LeaseTask {
         }
     }
 
-    fn page_read(&mut self, page: Result<ChangePage>) -> Page {
+    fn page_read(&mut self, page: Result<Response<ChangePage>>) -> Page {
         match page {
-            Ok(page) if page.changes.is_empty() => Page::Empty(page.continuation),
-            Ok(page) => {
-                let (count, continuation) = (page.changes.len(), page.continuation);
-                let request_charge = page.request_charge;
-                self.pages.push_back(PageInMemory { changes: page.changes.into(), request_charge });
+            Ok(Response { value, .. }) if value.changes.is_empty() => Page::Empty(value.continuation),
+            Ok(Response { value, request_charge }) => {
+                let (count, continuation) = (value.changes.len(), value.continuation);
+                self.pages.push_back(PageInMemory { changes: value.changes.into(), request_charge });
                 Page::Changes { count, continuation }
             }
             Err(error) if matches!(error.kind(), ErrorKind::RangeGone | ErrorKind::RangeNotFound) => Page::Gone,

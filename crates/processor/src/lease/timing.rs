@@ -31,9 +31,9 @@ impl LeaseTiming {
 
     /// The default: depends on whether the lease container is in the same process.
     pub fn for_container(leases: &Container) -> Self {
-        match leases.identity().account_host.as_str() {
-            "localhost" => Self::EMBEDDED,
-            _ => Self::REMOTE,
+        match leases.capabilities().in_process {
+            true => Self::EMBEDDED,
+            false => Self::REMOTE,
         }
     }
 

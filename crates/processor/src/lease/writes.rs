@@ -234,6 +234,11 @@ impl Writes {
         }
     }
 
+    /// Writes nothing before this moment, unless the lease would expire: the store asks for a pause.
+    pub(crate) fn not_before(&mut self, moment: Duration) {
+        self.retry_at = self.retry_at.max(moment).min(self.deadline());
+    }
+
     /// Nobody owes an answer any more: returns all who wait.
     pub(crate) fn abandon(&mut self) -> Vec<Waiter> {
         self.renewing = false;

@@ -3,8 +3,8 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use changefeed_core::{
-    Backend, Batch, ChangePage, Container, ContainerIdentity, Continuation, Effect, FeedRange, Item, ItemKey, ItemPage,
-    ListItems, PhysicalRange, ReadChanges, Result, Written, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Effect, FeedRange, Item,
+    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
 };
 
 use crate::{backoff::Backoff, runtime::Runtime};
@@ -58,11 +58,15 @@ impl Backend for RetryBackend {
         self.inner.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
         self.retried(|| self.inner.feed_ranges()).await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.retried(|| self.inner.read_changes(request.clone())).await
     }
 
@@ -70,15 +74,15 @@ impl Backend for RetryBackend {
         self.inner.changed(range, continuation).await;
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         self.retried(|| self.inner.read_item(key)).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         self.retried(|| self.inner.write(batch.clone())).await
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.retried(|| self.inner.list_items(request.clone())).await
     }
 }

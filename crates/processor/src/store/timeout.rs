@@ -3,8 +3,8 @@
 use std::{any::Any, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use changefeed_core::{
-    Backend, Batch, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item, ItemKey,
-    ItemPage, ListItems, PhysicalRange, ReadChanges, Result, Written, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
+    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
 };
 
 use futures_util::FutureExt;
@@ -83,11 +83,15 @@ impl Backend for TimeoutBackend {
         self.inner.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
         self.within(self.limits.ranges, self.inner.feed_ranges()).await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.within(self.limits.requests, self.inner.read_changes(request)).await
     }
 
@@ -99,17 +103,17 @@ impl Backend for TimeoutBackend {
         }
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         self.within(self.limits.requests, self.inner.read_item(key)).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         let written = self.within(self.limits.requests, self.inner.write(batch)).await;
         // A write that timed out may still be performed.
         written.map_err(|error| if error.kind() == ErrorKind::Timeout { error.with_unknown_effect() } else { error })
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.within(self.limits.requests, self.inner.list_items(request)).await
     }
 }

@@ -1,8 +1,11 @@
 //! Dates and times: text as `2024-05-01T10:20:30.1234567Z`, ticks of 100 ns since 1970, timestamps in milliseconds.
 
+use time::{Date, Month, OffsetDateTime};
+
 use super::{Function, integer, number, text};
 use crate::value::Value;
 
+const NANOS_PER_TICK: i128 = 100;
 const TICKS_PER_SECOND: i64 = 10_000_000;
 const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
 /// Years 1 to 9999, as Cosmos DB and .NET have them.
@@ -21,56 +24,38 @@ struct Parts {
     ticks: i64,
 }
 
-/// Days since 1970 of a date of the Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years start in March, so that the leap day is the last of its year.
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year - era * 400;
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+fn days_of_month(year: i64, month: i64) -> Option<i64> {
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    Some(i64::from(month.length(i32::try_from(year).ok()?)))
 }
 
-fn days_of_month(year: i64, month: i64) -> i64 {
-    let next = if month == 12 { days(year + 1, 1, 1) } else { days(year, month + 1, 1) };
-    next - days(year, month, 1)
-}
-
-fn split(ticks: i64) -> Parts {
-    let (day, rest) = (ticks.div_euclid(TICKS_PER_DAY), ticks.rem_euclid(TICKS_PER_DAY));
-    let shifted = day + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let calendar_month = if month < 10 { month + 3 } else { month - 9 };
-    let second = rest / TICKS_PER_SECOND;
-    Parts {
-        year: year + era * 400 + i64::from(calendar_month <= 2),
-        month: calendar_month,
-        day: of_year - (153 * month + 2) / 5 + 1,
-        hour: second / 3600,
-        minute: second / 60 % 60,
-        second: second % 60,
-        ticks: rest % TICKS_PER_SECOND,
-    }
+/// The calendar of a moment between `FIRST` and `END`.
+fn split(ticks: i64) -> Option<Parts> {
+    let moment = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ticks) * NANOS_PER_TICK).ok()?;
+    Some(Parts {
+        year: moment.year().into(),
+        month: u8::from(moment.month()).into(),
+        day: moment.day().into(),
+        hour: moment.hour().into(),
+        minute: moment.minute().into(),
+        second: moment.second().into(),
+        ticks: i64::from(moment.nanosecond()) / NANOS_PER_TICK as i64,
+    })
 }
 
 fn joined(p: &Parts) -> Option<i64> {
-    let valid = (1..=9999).contains(&p.year)
-        && (1..=12).contains(&p.month)
-        && (1..=days_of_month(p.year, p.month)).contains(&p.day)
-        && (0..24).contains(&p.hour)
-        && (0..60).contains(&p.minute)
-        && (0..60).contains(&p.second)
-        && (0..TICKS_PER_SECOND).contains(&p.ticks);
-    let seconds = p.hour * 3600 + p.minute * 60 + p.second;
-    valid.then(|| days(p.year, p.month, p.day) * TICKS_PER_DAY + seconds * TICKS_PER_SECOND + p.ticks)
+    if !(1..=9999).contains(&p.year) || !(0..TICKS_PER_SECOND).contains(&p.ticks) {
+        return None;
+    }
+    let small = |number: i64| u8::try_from(number).ok();
+    let month = Month::try_from(small(p.month)?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(p.year).ok()?, month, small(p.day)?).ok()?;
+    let time = date.with_hms(small(p.hour)?, small(p.minute)?, small(p.second)?).ok()?;
+    Some(time.assume_utc().unix_timestamp() * TICKS_PER_SECOND + p.ticks)
 }
 
 fn show<'a>(ticks: i64) -> Option<Value<'a>> {
-    let p = (FIRST..END).contains(&ticks).then(|| split(ticks))?;
+    let p = split(ticks).filter(|_| (FIRST..END).contains(&ticks))?;
     Some(Value::text(format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:07}Z",
         p.year, p.month, p.day, p.hour, p.minute, p.second, p.ticks
@@ -137,13 +122,13 @@ fn add<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
     let (count, start) = (integer(a, 1)?, moment(a, 2)?);
     match unit(text(a, 0)?)? {
         Unit::Months(months) => {
-            let mut p = split(start);
+            let mut p = split(start)?;
             let total = p.year * 12 + p.month - 1 + count.checked_mul(months).filter(|n| n.abs() < 1_000_000)?;
             (p.year, p.month) = (total.div_euclid(12), total.rem_euclid(12) + 1);
             if !(1..=9999).contains(&p.year) {
                 return None;
             }
-            p.day = p.day.min(days_of_month(p.year, p.month));
+            p.day = p.day.min(days_of_month(p.year, p.month)?);
             show(joined(&p)?)
         }
         // A tick is 100 nanoseconds.
@@ -157,11 +142,8 @@ fn difference<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
     let (start, end) = (moment(a, 1)?, moment(a, 2)?);
     let count = match unit(text(a, 0)?)? {
         Unit::Months(months) => {
-            let index = |ticks: i64| {
-                let p = split(ticks);
-                (p.year * 12 + p.month - 1).div_euclid(months)
-            };
-            index(end) - index(start)
+            let index = |ticks: i64| split(ticks).map(|p| (p.year * 12 + p.month - 1).div_euclid(months));
+            index(end)? - index(start)?
         }
         Unit::Ticks(0) => (end - start).checked_mul(100)?,
         Unit::Ticks(ticks) => end.div_euclid(ticks) - start.div_euclid(ticks),
@@ -170,7 +152,7 @@ fn difference<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
 }
 
 fn part<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
-    let p = split(moment(a, 1)?);
+    let p = split(moment(a, 1)?)?;
     let name = text(a, 0)?;
     let value = match unit(name)? {
         Unit::Months(12) => p.year,

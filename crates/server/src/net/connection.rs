@@ -5,13 +5,13 @@ use std::{
     future::{self, Future},
     io::Cursor,
     net::IpAddr,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::AssertUnwindSafe,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http_body_util::Full;
 use hyper::{
     Response, StatusCode, Uri, Version as HttpVersion,
@@ -194,11 +194,12 @@ async fn respond(serving: &Serving, mut request: hyper::Request<Incoming>, peer:
     let (method, uri) = (request.method().clone(), std::mem::take(request.uri_mut()));
     let one = request.version() < HttpVersion::HTTP_2;
     let mut body_is_read = false;
-    let answered = NoPanic(pin!(answer(serving, &uri, request, peer.secure, &mut body_is_read))).await;
+    let answer = answer(serving, &uri, request, peer.secure, &mut body_is_read);
+    let answered = AssertUnwindSafe(answer).catch_unwind().await;
     let mut close = false;
     let mut reply = match answered {
-        Some(Ok(reply)) => reply,
-        Some(Err(problem)) => {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(problem)) => {
             // The rest of a body that was not read would have to be read before the next request.
             let gave_up = matches!(
                 problem.status,
@@ -213,12 +214,9 @@ async fn respond(serving: &Serving, mut request: hyper::Request<Incoming>, peer:
             }
             Reply::problem(&problem, shown(&activity))
         }
-        None => {
+        Err(_) => {
             tracing::error!(%method, path = uri.path(), "a request made the server panic: please report it");
-            Reply::problem(
-                &Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the server made a mistake"),
-                shown(&activity),
-            )
+            Reply::problem(&Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error"), shown(&activity))
         }
     };
     tracing::debug!(%method, path = uri.path(), status = reply.status.as_u16(), ?activity, "answered");
@@ -271,19 +269,4 @@ async fn answer(
     request.body = body::read(body, limits.max_body_bytes, limits.body_timeout).await?;
     *body_is_read = true;
     serving.service.answer(&request, raw_path, access).await
-}
-
-/// A future whose panic is an outcome: none.
-struct NoPanic<F>(F);
-
-impl<F: Future + Unpin> Future for NoPanic<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.0).poll(context)));
-        match polled {
-            Ok(poll) => poll.map(Some),
-            Err(_) => Poll::Ready(None),
-        }
-    }
 }

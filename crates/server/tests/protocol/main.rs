@@ -4,6 +4,7 @@
 
 mod account;
 mod all_versions;
+mod charges;
 mod containers;
 mod feed;
 mod headers;

@@ -72,3 +72,21 @@ async fn a_server_that_starts_again_shows_everything_as_it_was() {
     world.engine.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[tokio::test]
+async fn a_folder_written_at_a92fe1f_verifies() {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../embedded/tests/fixtures/a92fe1f/store");
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("old-folder-{}", std::process::id()));
+    drop(std::fs::remove_dir_all(&folder));
+    std::fs::create_dir_all(&folder).unwrap();
+    for entry in std::fs::read_dir(fixture).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+    }
+    let engine = changefeed_embedded::Engine::open(&folder).unwrap();
+    let found = serde_json::to_value(changefeed_server::verify(&engine.catalog()).await.unwrap()).unwrap();
+    assert_eq!((&found["databases"], &found["containers"]), (&1.into(), &3.into()), "{found}");
+    assert_eq!(found["items"], found["changes"], "each item once in the feed: {found}");
+    engine.close().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}

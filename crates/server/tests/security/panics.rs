@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use changefeed_core::{
-    Backend, Batch, Catalog, ChangePage, Container, ContainerIdentity, ContainerInfo, ContainerSpec, Continuation,
-    DatabaseInfo, DatabaseSpec, Epk, FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, RangeId,
-    ReadChanges, Result, Written,
+    Backend, Batch, Capabilities, Catalog, ChangePage, Container, ContainerIdentity, ContainerInfo, ContainerSpec,
+    Continuation, DatabaseInfo, DatabaseSpec, Epk, FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange,
+    RangeId, ReadChanges, Response, Result, WriteResult,
 };
 use changefeed_embedded::Engine;
 use changefeed_server::auth::Keys;
@@ -24,11 +24,15 @@ impl Backend for Fragile<dyn Backend> {
         self.0.identity()
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
         self.0.feed_ranges().await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.0.read_changes(request).await
     }
 
@@ -36,16 +40,16 @@ impl Backend for Fragile<dyn Backend> {
         self.0.changed(range, continuation).await;
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         assert_ne!(key.id.as_str(), "panic", "a store that makes a mistake");
         self.0.read_item(key).await
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         self.0.write(batch).await
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.list_items(request).await
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use changefeed_core::{ErrorKind, ListItems, Mode, Operation, StartFrom, Timestamp};
 
 use super::{
-    Feature, Fixture,
+    Fixture,
     reader::{Reader, briefs},
     stage::{DATABASE, Stage, refused},
 };
@@ -87,9 +87,6 @@ pub(super) async fn a_container_without_retention_refuses_all_versions_mode(fixt
 }
 
 pub(super) async fn a_store_without_all_versions_mode_says_so(fixture: &dyn Fixture) {
-    if fixture.supports(Feature::AllVersions) {
-        return;
-    }
     let stage = Stage::new(fixture).await;
     stage.reader(StartFrom::Now).all_versions().refused(ErrorKind::Unsupported).await;
     let mut spec = changefeed_core::ContainerSpec::new("versions", super::stage::by_pk());

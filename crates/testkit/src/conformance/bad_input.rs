@@ -267,7 +267,7 @@ pub(super) async fn a_continuation_of_another_container_is_refused(fixture: &dyn
 pub(super) async fn a_continuation_beyond_the_end_is_refused(fixture: &dyn Fixture) {
     let stage = stage(fixture).await;
     let before = stage.snapshot().await;
-    let newest = stage.newest_lsn().await;
+    let newest = stage.newest_lsns().await.swap_remove(0);
     for beyond in [newest.next(), Lsn::new(newest.get() + 1000), Lsn::new(u64::MAX - 1), Lsn::new(u64::MAX)] {
         let made_up = Continuation::after(beyond, stage.rid());
         stage.reader(made_up.clone()).refused(ErrorKind::ContinuationBeyondEnd).await;

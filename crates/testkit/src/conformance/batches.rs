@@ -12,14 +12,13 @@ use crate::fixtures::{body, create, delete, id, item, item_number, replace, sess
 pub(super) async fn a_batch_happens_under_one_lsn_and_returns_one_result_for_each(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
     stage.put("a", "old", 1).await;
-    stage.put("a", "dead", 1).await;
+    let before = stage.put("a", "dead", 1).await.lsn;
     let writes = vec![
         create(&item("a", "new", 1)),
         replace(&item("a", "old", 2)),
         delete("dead"),
         upsert(&item("a", "maybe", 1)),
     ];
-    let before = stage.newest_lsn().await;
     let written = stage.batch("a", writes).await;
     assert_eq!(written.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["new", "old", "dead", "maybe"]);
     assert_eq!(written.iter().map(|one| one.created).collect::<Vec<_>>(), [true, false, false, true]);
@@ -89,14 +88,13 @@ pub(super) async fn all_versions_of_a_batch_come_in_its_order(fixture: &dyn Fixt
     let mut reader = super::all_versions::reader(&stage).await.max_items(1);
     let writes = vec![create(&item("a", "x", 1)), replace(&item("a", "x", 2)), delete("old"), delete("x")];
     let written = stage.batch("a", writes).await;
-    let page = reader.page().await;
-    let seen: Vec<_> = page.changes.iter().map(|change| (change.operation, change.id.as_str())).collect();
+    let changes = reader.drain().await;
+    let seen: Vec<_> = changes.iter().map(|change| (change.operation, change.id.as_str())).collect();
     let expected =
         [(Operation::Create, "x"), (Operation::Replace, "x"), (Operation::Delete, "old"), (Operation::Delete, "x")];
-    assert_eq!(seen, expected, "one page, in the order of the batch");
-    assert!(page.changes.iter().all(|change| change.lsn == written[0].lsn));
-    assert_eq!(page.changes[1].previous_lsn, Some(written[0].lsn), "the previous version is of the same batch");
-    assert!(reader.page().await.changes.is_empty());
+    assert_eq!(seen, expected, "in the order of the batch");
+    assert!(changes.iter().all(|change| change.lsn == written[0].lsn));
+    assert_eq!(changes[1].previous_lsn, Some(written[0].lsn), "the previous version is of the same batch");
 }
 
 pub(super) async fn a_batch_of_a_hundred_writes_is_accepted(fixture: &dyn Fixture) {
@@ -104,8 +102,10 @@ pub(super) async fn a_batch_of_a_hundred_writes_is_accepted(fixture: &dyn Fixtur
     let writes: Vec<_> = (0..100).map(|n| create(&item("a", &format!("x{n}"), n))).collect();
     assert_eq!(writes.len(), Batch::MAX_WRITES);
     assert_eq!(stage.batch("a", writes).await.len(), 100);
-    let page = stage.reader(StartFrom::Beginning).max_items(1).page().await;
-    assert_eq!(page.changes.len(), 100, "a page never cuts a transaction");
+    for max_items in [1, 30, 1000] {
+        let changes = stage.reader(StartFrom::Beginning).max_items(max_items).drain().await;
+        assert_eq!(changes.len(), 100, "on one page or on several");
+    }
 }
 
 pub(super) async fn a_batch_takes_its_partition_key_from_the_bodies(fixture: &dyn Fixture) {
@@ -122,8 +122,9 @@ pub(super) async fn a_batch_under_a_hierarchical_key_is_one_transaction(fixture:
     let writes = vec![create(&session("t", "u", "s", "x", 1)), create(&session("t", "u", "s", "y", 2))];
     let batch = Batch { partition_key: Some(("t", "u", "s").into()), writes, return_items: false };
     stage.backend().write(batch).await.expect("commit the batch");
-    let page = stage.reader(StartFrom::Beginning).max_items(1).page().await;
-    assert_eq!(ids(&page.changes), ["x", "y"]);
+    let changes = stage.reader(StartFrom::Beginning).max_items(1).drain().await;
+    assert_eq!(ids(&changes), ["x", "y"]);
+    assert_eq!(changes[0].lsn, changes[1].lsn);
     let read = stage.backend().read_item(&ItemKey::new(("t", "u", "s"), id("y"))).await.expect("read");
     assert_eq!(item_number(&read), 2);
 }

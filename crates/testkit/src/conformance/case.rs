@@ -2,7 +2,7 @@
 
 use std::{fmt, pin::Pin};
 
-use super::{Feature, Fixture};
+use super::{Feature, Fixture, NotApplicable};
 
 /// A case under way.
 pub(super) type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -12,6 +12,7 @@ pub struct Case {
     pub(super) name: &'static str,
     pub(super) subject: &'static str,
     pub(super) needs: &'static [Feature],
+    pub(super) lacks: &'static [Feature],
     pub(super) run: for<'a> fn(&'a dyn Fixture) -> Running<'a>,
 }
 
@@ -31,9 +32,18 @@ impl Case {
         self.needs
     }
 
-    /// What it needs and the store says it cannot do.
-    pub(super) fn missing(&self, fixture: &dyn Fixture) -> Vec<Feature> {
-        self.needs.iter().copied().filter(|feature| !fixture.supports(*feature)).collect()
+    /// What the store must not be able to do for it: cases about refusals.
+    pub fn lacks(&self) -> &'static [Feature] {
+        self.lacks
+    }
+
+    /// Why it does not apply to the store; `None` if it does.
+    pub(super) fn not_applicable(&'static self, fixture: &dyn Fixture) -> Option<NotApplicable> {
+        let offered = |feature: &&Feature| feature.is_offered_by(fixture);
+        let missing: Vec<_> = self.needs.iter().filter(|feature| !offered(feature)).copied().collect();
+        let excess: Vec<_> = self.lacks.iter().filter(offered).copied().collect();
+        let applies = missing.is_empty() && excess.is_empty();
+        (!applies).then_some(NotApplicable { case: self, missing, excess })
     }
 
     /// Whether it wants writers and readers that really run at the same time.

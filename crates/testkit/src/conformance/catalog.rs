@@ -42,16 +42,16 @@ pub(super) async fn databases_are_listed_by_name(fixture: &dyn Fixture) {
 pub(super) async fn a_database_keeps_what_the_store_does_not_know(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
     stage.put("a", "x", 1).await;
-    let spec = |other| DatabaseSpec { name: "shared".to_owned(), other };
+    let spec = |extra| DatabaseSpec { name: "shared".to_owned(), extra };
     let members = |value| serde_json::Map::from_iter([("mine".to_owned(), json!({ "max": value }))]);
     let created = stage.catalog.create_database(spec(members(4000))).await.expect("create");
-    assert_eq!(created.other, members(4000));
+    assert_eq!(created.extra, members(4000));
     let listed =
         async || stage.catalog.list_databases().await.expect("list").into_iter().find(|info| info.name == "shared");
     assert_eq!(listed().await.as_ref(), Some(&created));
     stage.catalog.create_container("shared", self::spec("items")).await.expect("create");
     let replaced = stage.catalog.replace_database(spec(members(5000))).await.expect("replace");
-    assert_eq!(replaced, DatabaseInfo { other: members(5000), ..created });
+    assert_eq!(replaced, DatabaseInfo { extra: members(5000), ..created });
     assert_eq!(listed().await, Some(replaced));
     assert_eq!(stage.catalog.list_containers("shared").await.expect("list").len(), 1, "its containers stay");
     assert_eq!(stage.get("a", "x").await.id.as_str(), "x", "others are not touched");
@@ -160,10 +160,10 @@ pub(super) async fn a_container_keeps_its_settings(fixture: &dyn Fixture) {
     if fixture.supports(Feature::TimeToLive) {
         full.time_to_live = TimeToLive::Seconds(77);
     }
-    if fixture.supports(Feature::AllVersions) {
+    if fixture.capabilities().all_versions {
         full.all_versions_retention = Some(Duration::from_secs(600));
     }
-    full.other.insert("indexingPolicy".to_owned(), json!({"includedPaths": [{"path": "/*"}], "é": [1, null]}));
+    full.extra.insert("indexingPolicy".to_owned(), json!({"includedPaths": [{"path": "/*"}], "é": [1, null]}));
     let created = catalog.create_container(DATABASE, full.clone()).await.expect("create");
     assert_eq!(created.spec, full);
     let listed = catalog.list_containers(DATABASE).await.expect("list");
@@ -176,7 +176,7 @@ pub(super) async fn settings_can_be_replaced_without_losing_items(fixture: &dyn 
     let mut reader = stage.reader(StartFrom::Beginning);
     reader.page().await;
     let mut changed = spec("items");
-    changed.other.insert("note".to_owned(), json!("new"));
+    changed.extra.insert("note".to_owned(), json!("new"));
     let replaced = stage.catalog.replace_container(DATABASE, changed.clone()).await.expect("replace");
     assert_eq!((replaced.rid, &replaced.spec), (stage.rid(), &changed));
     assert_eq!(stage.catalog.list_containers(DATABASE).await.expect("list"), [replaced]);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use changefeed_core::{ETag, ErrorKind, Write, Written};
+use changefeed_core::{ETag, ErrorKind, Write, WriteResult};
 
 use super::{
     Fixture,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::fixtures::{body, item, item_number, replace_if};
 
-fn etag(written: &Written) -> ETag {
+fn etag(written: &WriteResult) -> ETag {
     written.etag.clone().expect("a write returns the new etag")
 }
 

@@ -1,5 +1,7 @@
 //! The order of the feed, and what a change carries.
 
+use std::collections::BTreeMap;
+
 use changefeed_core::{Lsn, StartFrom};
 
 use super::{
@@ -9,34 +11,61 @@ use super::{
 };
 use crate::fixtures::{create, item, object, user_members};
 
-pub(super) async fn lsns_rise_with_every_commit(fixture: &dyn Fixture) {
+pub(super) async fn lsns_ascend_per_partition_key(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
-    let mut last = Lsn::ZERO;
-    for n in 0..20 {
-        let written = match n % 4 {
-            0 => stage.container.create(&item("a", "x", n)).await.expect("create"),
-            1 => stage.put("b", "y", n).await,
-            2 => stage.batch("c", vec![create(&item("c", &format!("z{n}"), n))]).await.swap_remove(0),
+    let mut last = BTreeMap::new();
+    for n in 0..24 {
+        let key = ["a", "b", "c"][n as usize % 3];
+        let written = match n / 3 % 4 {
+            0 => stage.container.create(&item(key, "x", n)).await.expect("create"),
+            1 => stage.put(key, "y", n).await,
+            2 => stage.batch(key, vec![create(&item(key, &format!("z{n}"), n))]).await.swap_remove(0),
             _ => {
-                stage.remove("a", "x").await;
+                stage.remove(key, "x").await;
                 continue;
             }
         };
-        assert!(written.lsn > last, "{} comes after {last}", written.lsn);
-        last = written.lsn;
+        let before = last.insert(key, written.lsn).unwrap_or(Lsn::ZERO);
+        assert!(written.lsn > before, "{} comes after {before} under {key}", written.lsn);
     }
 }
 
-pub(super) async fn changes_come_in_lsn_order(fixture: &dyn Fixture) {
+pub(super) async fn changes_of_a_partition_key_come_in_lsn_order(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
-    let mut expected = Vec::new();
+    let mut expected: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for n in 0..40 {
         // Neither in key order nor in id order.
         let (key, id) = (format!("key-{}", n * 7 % 10), format!("id-{}", n * 13 % 40));
-        expected.push((id.clone(), stage.put(&key, &id, n).await.lsn));
+        let lsn = stage.put(&key, &id, n).await.lsn;
+        expected.entry(key).or_default().push((id, lsn));
     }
-    let changes = stage.reader(StartFrom::Beginning).drain().await;
-    let seen: Vec<_> = changes.iter().map(|change| (change.id.to_string(), change.lsn)).collect();
+    for max_items in [1, 7, 1000] {
+        let changes = stage.reader(StartFrom::Beginning).max_items(max_items).drain().await;
+        let mut seen: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        for change in &changes {
+            let body = object(change.current.as_deref().expect("the change carries the item"));
+            let key = body.get("pk").and_then(serde_json::Value::as_str).expect("its partition key").to_owned();
+            seen.entry(key).or_default().push((change.id.to_string(), change.lsn));
+        }
+        assert_eq!(seen, expected, "with {max_items} a page");
+    }
+}
+
+pub(super) async fn changes_of_an_item_come_in_lsn_order(fixture: &dyn Fixture) {
+    let stage = super::all_versions::stage(fixture).await;
+    let mut reader = super::all_versions::reader(&stage).await.max_items(3);
+    let keys = many_keys(4);
+    let mut expected = BTreeMap::new();
+    for n in 0..6 {
+        for key in &keys {
+            let lsn = stage.put(key, key, n).await.lsn;
+            expected.entry(key.clone()).or_insert_with(Vec::new).push(lsn);
+        }
+    }
+    let mut seen = BTreeMap::new();
+    for change in reader.drain().await {
+        seen.entry(change.id.to_string()).or_insert_with(Vec::new).push(change.lsn);
+    }
     assert_eq!(seen, expected);
 }
 
@@ -89,16 +118,15 @@ pub(super) async fn two_containers_count_lsns_of_their_own(fixture: &dyn Fixture
     assert_eq!(ids(&two.reader(StartFrom::Beginning).drain().await), ["x", "y"]);
 }
 
-pub(super) async fn the_newest_lsn_is_that_of_the_newest_commit(fixture: &dyn Fixture) {
+pub(super) async fn the_newest_lsn_is_that_of_the_newest_commit_of_the_range(fixture: &dyn Fixture) {
     let stage = Stage::with(fixture, |spec| spec.ranges = 2).await;
     let ranges = stage.ranges().await;
     for key in many_keys(8) {
         let written = stage.put(&key, "x", 1).await;
-        for physical in &ranges {
-            for start in [StartFrom::Beginning, StartFrom::Now] {
-                let page = stage.reader_of(&physical.range, start).max_items(1).page().await;
-                assert_eq!(page.newest_lsn, written.lsn, "of the container, whatever range is read");
-            }
+        let own = ranges.iter().find(|physical| physical.range.contains(&stage.epk(&key))).expect("the key's range");
+        for start in [StartFrom::Beginning, StartFrom::Now] {
+            let page = stage.reader_of(&own.range, start).max_items(1).page().await;
+            assert_eq!(page.newest_lsn, written.lsn);
         }
     }
 }

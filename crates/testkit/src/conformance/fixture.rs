@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use changefeed_core::Catalog;
+use changefeed_core::{Capabilities, Catalog};
 
-/// A store under test, made anew for each case and dropped after it.
+/// A store under test, created for each case and dropped after it.
 #[async_trait]
 pub trait Fixture: Send + Sync {
     /// The store: empty at first, the same one at each call.
@@ -15,10 +15,26 @@ pub trait Fixture: Send + Sync {
     /// to live is over and versions that leave retention. A store on real time really waits.
     async fn advance(&self, by: Duration);
 
-    /// Whether the store can do this. Where it says no, the cases that need it are skipped, by name, and the store
-    /// must refuse it with `Unsupported`. Default: it can do everything.
+    /// What the store declares: equal to what its containers declare. Cases that need a capability which the store
+    /// does not declare are reported as not applicable, and the store must refuse it with `Unsupported`.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Whether the store can do what no capability states. Not asked for those features that are capabilities. Where it
+    /// returns `false`, the cases that need the feature are reported as not applicable, and the store must refuse it
+    /// with `Unsupported`. Default: `true`.
     fn supports(&self, _feature: Feature) -> bool {
         true
+    }
+
+    /// Closes the store and opens it again; [`catalog`](Self::catalog) returns the reopened store from then on. Default:
+    /// panics, since it is for [`Feature::Reopen`] only.
+    async fn reopen(&self) {
+        panic!("this fixture cannot reopen its store: implement `reopen`, or return false for Feature::Reopen");
+    }
+
+    /// Another store of the same kind, empty. Default: panics, since it is for [`Feature::OtherStore`] only.
+    async fn other_store(&self) -> Arc<dyn Catalog> {
+        panic!("this fixture has one store: implement `other_store`, or return false for Feature::OtherStore");
     }
 
     /// How long the suite waits for something that has to happen before it calls it a failure. Nothing waits this
@@ -33,22 +49,44 @@ pub trait Fixture: Send + Sync {
 pub enum Feature {
     /// Containers that begin with several physical ranges.
     ManyRanges,
-    /// Splitting a physical range.
+    /// The capability [`split_on_demand`](Capabilities::split_on_demand).
     Split,
     /// Merging two physical ranges.
     Merge,
-    /// All-versions mode and retention.
+    /// The capability [`range_parents`](Capabilities::range_parents).
+    RangeParents,
+    /// The capability [`all_versions`](Capabilities::all_versions).
     AllVersions,
     /// Items that expire.
     TimeToLive,
-    /// `changed` returns when there is news, rather than never.
+    /// The capability [`wake_ups`](Capabilities::wake_ups).
     WakeUps,
+    /// The store charges for every call.
+    Charges,
+    /// The fixture can close and reopen the store.
+    Reopen,
+    /// The fixture can make a second store.
+    OtherStore,
     /// Continuations are quoted LSNs, as in our own stores, so that one beyond the end can be made up.
     NumberedContinuations,
     /// Partition keys of several paths.
     HierarchicalKeys,
     /// Partition keys of version 1.
     Version1Keys,
+}
+
+impl Feature {
+    /// Whether the store has it: as declared in its capabilities, or as its fixture says.
+    pub(super) fn is_offered_by(self, fixture: &dyn Fixture) -> bool {
+        let capabilities = fixture.capabilities();
+        match self {
+            Self::Split => capabilities.split_on_demand,
+            Self::AllVersions => capabilities.all_versions,
+            Self::WakeUps => capabilities.wake_ups,
+            Self::RangeParents => capabilities.range_parents,
+            other => fixture.supports(other),
+        }
+    }
 }
 
 impl fmt::Display for Feature {

@@ -89,7 +89,7 @@ impl Follower {
             .physical(cursor.physical.clone())
             .mode(self.mode)
             .max_items(PAGE);
-        let page = self.container.read_changes(request).await?;
+        let page = self.container.read_changes(request).await?.into_value();
         Ok((page.changes, page.continuation))
     }
 

@@ -1,8 +1,8 @@
 //! The list of all cases. A case is its name, its subject (the module) and what it needs from the store.
 
 use super::{
-    Case, Feature, all_versions, bad_input, batches, catalog, concurrency, etags, feed_order, items, latest, listing,
-    merges, paging, ranges, retention, splits, starts, time_to_live, wake_ups,
+    Case, Feature, all_versions, bad_input, batches, catalog, charges, concurrency, etags, feed_order, identity, items,
+    latest, listing, merges, paging, ranges, retention, splits, starts, time_to_live, wake_ups,
 };
 
 /// Hands the list to another macro, so that the table below and the tests of `conformance!` are made from one text.
@@ -30,6 +30,18 @@ macro_rules! __conformance_cases {
                 a_handle_to_a_deleted_container_answers_not_found_for_ever:;
                 a_container_created_anew_refuses_the_continuations_of_the_old_one:;
                 deleting_a_database_deletes_its_containers:;
+            }
+            identity {
+                all_containers_of_a_store_have_the_same_store_id:;
+                the_store_id_survives_reopening_the_store: Reopen;
+                another_store_has_another_store_id: OtherStore;
+                all_containers_of_a_store_declare_the_same_capabilities:;
+                a_continuation_survives_reopening_the_store: Reopen;
+            }
+            charges {
+                every_response_carries_its_request_charge: Charges;
+                a_refused_call_carries_its_request_charge: Charges;
+                a_store_that_does_not_charge_says_zero: !Charges;
             }
             items {
                 a_created_item_reads_back_as_it_was_written:;
@@ -84,18 +96,23 @@ macro_rules! __conformance_cases {
                 an_empty_container_lists_nothing:;
             }
             feed_order {
-                lsns_rise_with_every_commit:;
-                changes_come_in_lsn_order:;
+                lsns_ascend_per_partition_key:;
+                changes_of_a_partition_key_come_in_lsn_order:;
+                changes_of_an_item_come_in_lsn_order: AllVersions;
                 changes_of_a_key_come_in_the_order_of_their_writes: ManyRanges;
                 a_change_carries_the_item_and_its_lsn:;
                 two_containers_count_lsns_of_their_own:;
-                the_newest_lsn_is_that_of_the_newest_commit: ManyRanges;
+                the_newest_lsn_is_that_of_the_newest_commit_of_the_range: ManyRanges;
                 a_page_names_the_physical_range_that_answered: ManyRanges;
             }
             paging {
                 every_page_size_gives_the_same_sequence:;
                 every_page_size_gives_the_same_sequence_of_all_versions: AllVersions;
-                a_page_never_cuts_a_transaction:;
+                a_page_cuts_a_transaction_only_if_that_alone_exceeds_the_page_bound:;
+                a_page_cuts_a_transaction_of_all_versions_only_if_that_alone_exceeds_the_page_bound: AllVersions;
+                the_pages_of_a_cut_transaction_share_its_lsn:;
+                a_continuation_inside_a_transaction_resumes_exactly_there:;
+                a_continuation_inside_a_transaction_survives_rewrites_and_deletes:;
                 the_continuation_resumes_exactly_after_its_page:;
                 the_continuation_resumes_exactly_after_its_page_of_all_versions: AllVersions;
                 the_same_continuation_gives_the_same_page:;
@@ -129,7 +146,7 @@ macro_rules! __conformance_cases {
                 a_previous_image_is_the_whole_item_as_it_was: AllVersions;
                 all_versions_mode_starts_at_now_or_at_a_continuation_only: AllVersions;
                 a_container_without_retention_refuses_all_versions_mode:;
-                a_store_without_all_versions_mode_says_so:;
+                a_store_without_all_versions_mode_says_so: !AllVersions;
                 all_versions_of_a_sub_range_are_those_of_its_keys: AllVersions;
                 replaying_all_versions_gives_the_items: AllVersions;
                 both_modes_read_side_by_side: AllVersions;
@@ -145,7 +162,7 @@ macro_rules! __conformance_cases {
                 a_prefix_of_a_hierarchical_key_is_a_range: HierarchicalKeys;
                 a_feed_range_that_spans_several_physical_ranges_is_gone: ManyRanges;
                 a_range_id_that_never_existed_is_not_found:;
-                a_store_with_one_range_per_container_says_so:;
+                a_store_with_one_range_per_container_says_so: !ManyRanges;
             }
             splits {
                 a_split_gives_two_children_that_tile_their_parent: ManyRanges Split;
@@ -156,7 +173,8 @@ macro_rules! __conformance_cases {
                 a_split_range_is_gone: Split;
                 a_split_range_is_gone_for_all_versions: Split AllVersions;
                 a_reader_of_a_part_on_one_side_does_not_notice_a_split: Split;
-                a_child_can_be_split_again_and_names_all_its_ancestors: Split;
+                a_child_can_be_split_again_and_names_all_its_ancestors: Split RangeParents;
+                a_store_that_does_not_know_the_parents_of_ranges_names_none: Split !RangeParents;
                 a_split_at_a_key_cuts_there: Split;
                 a_split_that_makes_no_sense_is_refused: ManyRanges Split;
                 a_split_does_not_touch_items: Split;
@@ -164,18 +182,18 @@ macro_rules! __conformance_cases {
                 a_container_of_hierarchical_keys_splits: Split HierarchicalKeys;
                 a_version_1_container_splits: Split Version1Keys;
                 a_range_of_one_key_cannot_be_split: Split;
-                a_store_that_cannot_split_says_so:;
+                a_store_that_cannot_split_says_so: !Split;
             }
             merges {
-                a_merge_makes_one_range_of_two_neighbours: ManyRanges Merge;
+                a_merge_makes_one_range_of_two_neighbours: ManyRanges Merge RangeParents;
                 neighbours_merge_in_either_order: ManyRanges Merge;
                 a_merged_range_serves_both_parents_history: ManyRanges Merge;
                 a_merged_range_serves_all_versions_of_both_parents: ManyRanges Merge AllVersions;
                 a_merged_away_range_is_gone: ManyRanges Merge;
                 a_merge_that_makes_no_sense_is_refused: ManyRanges Merge;
-                a_range_can_be_split_and_merged_again_and_again: Split Merge;
+                a_range_can_be_split_and_merged_again_and_again: Split Merge RangeParents;
                 writers_go_on_after_a_merge: ManyRanges Merge;
-                a_store_that_cannot_merge_says_so:;
+                a_store_that_cannot_merge_says_so: ManyRanges !Merge;
             }
             retention {
                 a_continuation_after_which_something_left_retention_is_refused: AllVersions;
@@ -199,7 +217,7 @@ macro_rules! __conformance_cases {
                 each_item_expires_exactly_once: AllVersions TimeToLive;
                 a_deleted_item_does_not_expire: AllVersions TimeToLive;
                 items_expire_in_the_children_of_a_split: Split TimeToLive;
-                a_store_without_time_to_live_says_so:;
+                a_store_without_time_to_live_says_so: !TimeToLive;
             }
             wake_ups {
                 changed_returns_after_a_write_in_the_range: WakeUps;
@@ -255,11 +273,12 @@ macro_rules! __conformance_cases {
 }
 
 macro_rules! table {
-    ({} $($subject:ident { $($name:ident: $($feature:ident)*;)* })*) => {
+    ({} $($subject:ident { $($name:ident: $($feature:ident)* $(!$lack:ident)*;)* })*) => {
         &[$($(Case {
             name: stringify!($name),
             subject: stringify!($subject),
             needs: &[$(Feature::$feature),*],
+            lacks: &[$(Feature::$lack),*],
             run: |fixture| Box::pin($subject::$name(fixture)),
         }),*),*]
     };

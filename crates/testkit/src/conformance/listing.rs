@@ -17,7 +17,7 @@ const MAX_PAGES: usize = 20_000;
 pub(super) async fn all_pages(backend: &Arc<dyn Backend>, mut request: ListItems) -> Vec<Item> {
     let mut items = Vec::new();
     for _ in 0..MAX_PAGES {
-        let page = backend.list_items(request.clone()).await.expect("list a page of items");
+        let page = backend.list_items(request.clone()).await.expect("list a page of items").into_value();
         assert!(page.items.len() <= request.max_items, "a page of a listing holds at most what was asked for");
         items.extend(page.items);
         match page.next {
@@ -116,7 +116,7 @@ pub(super) async fn a_listing_returns_what_stays_while_other_items_come_and_go(f
     let mut request = ListItems { max_items: 3, ..ListItems::default() };
     let mut stayed = 0;
     for round in 0.. {
-        let page = stage.backend().list_items(request.clone()).await.expect("list a page of items");
+        let page = stage.backend().list_items(request.clone()).await.expect("list a page of items").into_value();
         stayed += page.items.iter().filter(|item| item.id.as_str() == "stays").count();
         if let Some(key) = keys.get(round) {
             stage.remove(key, "goes").await;
@@ -138,8 +138,12 @@ pub(super) async fn a_listing_goes_on_after_any_item_also_when_it_is_gone(fixtur
         stage.put(key, "y", 1).await;
     }
     let whole = stage.list(ListItems::default()).await;
-    let page =
-        stage.backend().list_items(ListItems { cursors: true, ..ListItems::default() }).await.expect("a listing");
+    let page = stage
+        .backend()
+        .list_items(ListItems { cursors: true, ..ListItems::default() })
+        .await
+        .expect("a listing")
+        .into_value();
     assert_eq!(page.cursors.len(), whole.len(), "one cursor for each item");
     for (index, cursor) in page.cursors.iter().enumerate() {
         let rest = ListItems { after: Some(cursor.clone()), max_items: 2, ..ListItems::default() };
@@ -154,7 +158,7 @@ pub(super) async fn a_listing_goes_on_after_any_item_also_when_it_is_gone(fixtur
         let expected: Vec<_> = whole[index + 1..].iter().filter(|item| left.contains(item)).cloned().collect();
         assert_eq!(rest, expected, "after item {index}, which may be gone");
     }
-    let plain = stage.backend().list_items(ListItems::default()).await.expect("a listing");
+    let plain = stage.backend().list_items(ListItems::default()).await.expect("a listing").into_value();
     assert!(plain.cursors.is_empty(), "cursors come only when asked for");
 }
 

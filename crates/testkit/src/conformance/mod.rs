@@ -12,20 +12,22 @@
 //!
 //! makes one `#[test]` of each case. The function is called once per case, so that no case sees what another wrote.
 //!
-//! What the suite takes for granted beyond the words of the traits: LSNs rise strictly from commit to commit of one
-//! container but need not be consecutive; etags may have any form; a clock that stands still may give several commits
-//! the same timestamp.
+//! What the suite assumes beyond the words of the traits: LSNs ascend strictly from commit to commit of one partition
+//! key but need not be consecutive; etags may have any form; a clock that stands still may give several commits the same
+//! timestamp. Cases that do not apply to a store by its declared capabilities are listed in the [`Report`].
 
 mod all_versions;
 mod bad_input;
 mod batches;
 mod case;
 mod catalog;
+mod charges;
 mod concurrency;
 mod etags;
 mod feed_order;
 mod fixture;
 mod follower;
+mod identity;
 mod items;
 mod latest;
 mod list;
@@ -47,5 +49,5 @@ pub use self::{
     case::Case,
     fixture::{Feature, Fixture},
     list::cases,
-    run::{Report, Skipped, report, run},
+    run::{NotApplicable, Report, report, run},
 };

@@ -1,6 +1,6 @@
 //! Pages and their continuations.
 
-use changefeed_core::{Continuation, Lsn, Mode, StartFrom};
+use changefeed_core::{Change, Continuation, Lsn, Mode, StartFrom};
 
 use super::{
     Fixture,
@@ -47,32 +47,108 @@ pub(super) async fn every_page_size_gives_the_same_sequence_of_all_versions(fixt
 async fn same_sequence(stage: &Stage<'_>, mode: Mode) {
     let start = whole(stage, mode).await;
     busy(stage).await;
-    let expected = briefs(&start.clone().drain().await);
+    let by_key = |changes: &[Change]| start.briefs_by_key(changes);
+    let expected = by_key(&start.clone().drain().await);
     assert!(!expected.is_empty());
     for max_items in PAGE_SIZES {
-        let seen = briefs(&start.clone().max_items(max_items).drain().await);
+        let seen = by_key(&start.clone().max_items(max_items).drain().await);
         assert_eq!(seen, expected, "with {max_items} a page");
     }
 }
 
-pub(super) async fn a_page_never_cuts_a_transaction(fixture: &dyn Fixture) {
-    let stage = Stage::new(fixture).await;
+/// A change, a transaction of five changes, and a change, all under one key.
+async fn five_together(stage: &Stage<'_>) -> Lsn {
     stage.put("a", "before", 1).await;
     let writes = (0..5).map(|n| create(&item("a", &format!("x{n}"), n))).collect();
-    stage.batch("a", writes).await;
+    let lsn = stage.batch("a", writes).await[0].lsn;
     stage.put("a", "after", 1).await;
-    let mut reader = stage.reader(StartFrom::Beginning).max_items(1);
-    assert_eq!(ids(&reader.page().await.changes), ["before"]);
-    assert_eq!(ids(&reader.page().await.changes), ["x0", "x1", "x2", "x3", "x4"]);
-    assert_eq!(ids(&reader.page().await.changes), ["after"]);
-    for max_items in 2..=7 {
-        let first = stage.reader(StartFrom::Beginning).max_items(max_items).page().await;
-        assert!(first.changes.len() >= 6, "{max_items} items reach into the batch: {:?}", ids(&first.changes));
+    lsn
+}
+
+pub(super) async fn a_page_cuts_a_transaction_only_if_that_alone_exceeds_the_page_bound(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    let start = whole(&stage, Mode::LatestVersion).await;
+    let lsn = five_together(&stage).await;
+    cut_only_if_too_long(start, lsn).await;
+}
+
+pub(super) async fn a_page_cuts_a_transaction_of_all_versions_only_if_that_alone_exceeds_the_page_bound(
+    fixture: &dyn Fixture,
+) {
+    let stage = super::all_versions::stage(fixture).await;
+    let start = whole(&stage, Mode::AllVersions).await;
+    let lsn = five_together(&stage).await;
+    cut_only_if_too_long(start, lsn).await;
+}
+
+async fn cut_only_if_too_long(start: Reader, lsn: Lsn) {
+    for max_items in 1..=8 {
+        let mut reader = start.clone().max_items(max_items);
+        let mut parts = Vec::new();
+        loop {
+            let page = reader.page().await;
+            let part: Vec<_> = page.changes.iter().filter(|change| change.lsn == lsn).collect();
+            parts.extend(Some(part.len()).filter(|count| *count > 0));
+            if page.changes.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(parts.iter().sum::<usize>(), 5, "all of the transaction, with {max_items} a page");
+        assert!(parts.len() == 1 || max_items < 5, "5 changes fit into {max_items}, but were cut into {parts:?}");
+        assert!(parts.len() == 1 || parts.iter().all(|part| *part <= max_items), "{parts:?}");
     }
-    stage.put("a", "x1", 9).await;
-    let mut reader = stage.reader(StartFrom::Beginning).max_items(2);
-    assert_eq!(ids(&reader.page().await.changes), ["before", "x0", "x2", "x3", "x4"], "what is left of it");
-    assert_eq!(ids(&reader.page().await.changes), ["after", "x1"]);
+}
+
+pub(super) async fn the_pages_of_a_cut_transaction_share_its_lsn(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    let lsn = five_together(&stage).await;
+    for max_items in 1..=6 {
+        let changes = stage.reader(StartFrom::Beginning).max_items(max_items).drain().await;
+        assert_eq!(ids(&changes), ["before", "x0", "x1", "x2", "x3", "x4", "after"]);
+        assert!(changes[1..6].iter().all(|change| change.lsn == lsn), "with {max_items} a page: {changes:?}");
+        assert!(changes[0].lsn < lsn && changes[6].lsn > lsn, "and nothing else has it: {changes:?}");
+    }
+}
+
+pub(super) async fn a_continuation_inside_a_transaction_resumes_exactly_there(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    five_together(&stage).await;
+    let start = stage.reader(StartFrom::Beginning);
+    for max_items in 1..=4 {
+        let mut reader = start.clone().max_items(max_items);
+        let mut seen = Vec::new();
+        loop {
+            let page = reader.page().await;
+            if page.changes.is_empty() {
+                break;
+            }
+            seen.extend(ids(&page.changes).into_iter().map(str::to_owned));
+            let stored = Continuation::from_token(page.continuation.token());
+            for next in [1, 2, 1000] {
+                let rest = reader.starting_at(stored.clone()).max_items(next).drain().await;
+                let all = [seen.clone(), ids(&rest).into_iter().map(str::to_owned).collect()].concat();
+                assert_eq!(all, ["before", "x0", "x1", "x2", "x3", "x4", "after"], "after {} changes", seen.len());
+            }
+        }
+    }
+}
+
+pub(super) async fn a_continuation_inside_a_transaction_survives_rewrites_and_deletes(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    five_together(&stage).await;
+    let mut reader = stage.reader(StartFrom::Beginning).max_items(3);
+    let mut seen = Vec::new();
+    // Up to the page that begins the transaction, of which a store may or may not give all.
+    while !seen.iter().any(|id| id == "x0") {
+        seen.extend(ids(&reader.page().await.changes).into_iter().map(str::to_owned));
+    }
+    stage.put("a", "x0", 8).await;
+    stage.put("a", "x3", 9).await;
+    stage.remove("a", "x4").await;
+    let rest = reader.drain().await;
+    let missing = ["x1", "x2", "after"].into_iter().filter(|id| !seen.iter().any(|seen| seen == id));
+    let expected: Vec<_> = missing.chain(["x0", "x3"]).collect();
+    assert_eq!(ids(&rest), expected, "after {seen:?}: what is left of the transaction, then what was rewritten");
 }
 
 pub(super) async fn the_continuation_resumes_exactly_after_its_page(fixture: &dyn Fixture) {
@@ -89,7 +165,9 @@ pub(super) async fn the_continuation_resumes_exactly_after_its_page_of_all_versi
 }
 
 async fn resume_everywhere(start: Reader) {
-    let expected = briefs(&start.clone().drain().await);
+    // Changes of different keys may come in any order, and in another one with other page sizes.
+    let by_key = |changes: &[Change]| start.briefs_by_key(changes);
+    let expected = by_key(&start.clone().drain().await);
     for max_items in [1, 2, 7] {
         let mut reader = start.clone().max_items(max_items);
         let mut seen = Vec::new();
@@ -98,15 +176,15 @@ async fn resume_everywhere(start: Reader) {
             if page.changes.is_empty() {
                 break;
             }
-            seen.extend(briefs(&page.changes));
+            seen.extend(page.changes);
             // As a lease does it: only the text is kept.
             let stored = Continuation::from_token(page.continuation.token());
-            let rest = briefs(&reader.clone().max_items(1000).drain().await);
-            assert_eq!([seen.clone(), rest].concat(), expected, "resumed after {} changes", seen.len());
-            let again = briefs(&reader.starting_at(stored).drain().await);
-            assert_eq!([seen.clone(), again].concat(), expected, "resumed from the stored text");
+            let rest = reader.clone().max_items(1000).drain().await;
+            assert_eq!(by_key(&[seen.clone(), rest].concat()), expected, "resumed after {} changes", seen.len());
+            let again = reader.starting_at(stored).drain().await;
+            assert_eq!(by_key(&[seen.clone(), again].concat()), expected, "resumed from the stored text");
         }
-        assert_eq!(seen, expected);
+        assert_eq!(by_key(&seen), expected);
     }
 }
 
@@ -156,10 +234,11 @@ pub(super) async fn an_empty_page_advances_to_the_newest_lsn(fixture: &dyn Fixtu
     let key = stage.range_of_key("quiet");
     let mut readers = [stage.reader_of(&key, StartFrom::Beginning), stage.reader_of(&key, StartFrom::Now)];
     for n in 0..3 {
-        let lsn = stage.put("loud", "y", n).await.lsn;
+        stage.put("loud", "y", n).await;
         for reader in &mut readers {
-            assert!(reader.page().await.changes.is_empty());
-            assert_eq!(reader.continuation().to_lsn(&stage.rid()).expect("a quoted LSN"), lsn);
+            let page = reader.page().await;
+            assert!(page.changes.is_empty());
+            assert_eq!(page.continuation.to_lsn(&stage.rid()).expect("a quoted LSN"), page.newest_lsn);
         }
     }
 }

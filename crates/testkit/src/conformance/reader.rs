@@ -1,7 +1,9 @@
 //! A reader of the feed that checks on every page what must hold for every page.
 
+use std::collections::BTreeMap;
+
 use changefeed_core::{
-    Change, ChangePage, Container, Continuation, ErrorKind, FeedRange, Lsn, Mode, Operation, RangeId, ReadChanges,
+    Change, ChangePage, Container, Continuation, Epk, ErrorKind, FeedRange, Lsn, Mode, Operation, RangeId, ReadChanges,
     Result, StartFrom, Timestamp,
 };
 
@@ -15,14 +17,14 @@ const MAX_PAGES: usize = 20_000;
 pub(super) struct Reader {
     container: Container,
     request: ReadChanges,
-    /// The LSN of the last change that was read.
-    last: Lsn,
+    /// The LSN of the last change of each key that was read.
+    last: BTreeMap<Epk, Lsn>,
 }
 
 impl Reader {
     /// Latest versions of `range` from `start` on.
     pub(super) fn new(container: &Container, range: FeedRange, start: impl Into<StartFrom>) -> Self {
-        Self { container: container.clone(), request: ReadChanges::new(range, start), last: Lsn::ZERO }
+        Self { container: container.clone(), request: ReadChanges::new(range, start), last: BTreeMap::new() }
     }
 
     pub(super) fn mode(mut self, mode: Mode) -> Self {
@@ -70,7 +72,7 @@ impl Reader {
     pub(super) fn starting_at(&self, start: impl Into<StartFrom>) -> Self {
         let mut elsewhere = self.clone();
         elsewhere.request.start = start.into();
-        elsewhere.last = Lsn::ZERO;
+        elsewhere.last.clear();
         elsewhere
     }
 
@@ -85,9 +87,11 @@ impl Reader {
     /// The next page, or why there is none.
     pub(super) async fn try_page(&mut self) -> Result<ChangePage> {
         let page = self.container.read_changes(self.request.clone()).await?;
+        assert!(page.request_charge.is_finite() && page.request_charge >= 0.0, "{} RU", page.request_charge);
+        let page = page.into_value();
         self.check(&page);
-        if let Some(last) = page.changes.last() {
-            self.last = last.lsn;
+        for change in &page.changes {
+            self.last.insert(self.key_of(change), change.lsn);
         }
         self.request.start = StartFrom::Continuation(page.continuation.clone());
         Ok(page)
@@ -118,21 +122,44 @@ impl Reader {
 
     fn check(&self, page: &ChangePage) {
         let changes = &page.changes;
-        assert!(changes.is_sorted_by_key(|change| change.lsn), "changes come in LSN order: {changes:?}");
-        if let Some(first) = changes.first() {
-            assert!(first.lsn > self.last, "a page begins after the last transaction of the page before: {changes:?}");
+        let mut last = self.last.clone();
+        let mut transactions: BTreeMap<(Epk, Lsn), usize> = BTreeMap::new();
+        for change in changes {
+            let key = self.key_of(change);
+            // Equal: the same transaction, on this page or cut by the end of the page before.
+            let before = last.insert(key.clone(), change.lsn).unwrap_or_default();
+            assert!(change.lsn >= before, "changes of a partition key come in LSN order: {changes:?}");
+            assert!(change.lsn <= page.newest_lsn, "no change is newer than the newest LSN {}", page.newest_lsn);
+            *transactions.entry((key, change.lsn)).or_default() += 1;
         }
-        if let Some(last) = changes.last() {
-            assert!(last.lsn <= page.newest_lsn, "no change is newer than the newest LSN {}", page.newest_lsn);
-            let before = changes.iter().filter(|change| change.lsn < last.lsn).count();
-            let max = self.request.max_items;
-            assert!(before < max, "only a transaction makes a page longer than {max}: {changes:?}");
-        }
+        let longest = transactions.into_values().max().unwrap_or_default();
+        let max = self.request.max_items;
+        let is_long = changes.len() > max && changes.len() - longest >= max;
+        assert!(!is_long, "only a transaction makes a page longer than {max}: {changes:?}");
         assert!(self.request.count_remaining || page.remaining.is_none(), "nobody asked for the number of changes");
         assert!(page.tally.is_none(), "nobody asked for the tally");
         let own = self.container.identity().container;
         assert_eq!(page.continuation.container(), Some(&own), "a continuation knows its container");
         changes.iter().for_each(|change| self.check_change(change));
+    }
+
+    /// The key that a change belongs to.
+    pub(super) fn key_of(&self, change: &Change) -> Epk {
+        let definition = &self.container.identity().partition_key;
+        let body = change.current.as_ref().or(change.previous.as_ref()).expect("a change has an image");
+        definition.extract(body).and_then(|key| definition.epk(&key)).expect("the partition key of a change")
+    }
+
+    /// Changes by key, those of each key in the order in which they came: what the contract promises.
+    pub(super) fn by_key(&self, changes: &[Change]) -> Vec<Change> {
+        let mut sorted = changes.to_vec();
+        sorted.sort_by_key(|change| self.key_of(change));
+        sorted
+    }
+
+    /// [`by_key`](Self::by_key), in a few words.
+    pub(super) fn briefs_by_key(&self, changes: &[Change]) -> Vec<String> {
+        briefs(&self.by_key(changes))
     }
 
     fn check_change(&self, change: &Change) {

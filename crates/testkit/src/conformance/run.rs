@@ -31,7 +31,7 @@ macro_rules! conformance {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_tests {
-    ({ $make:expr } $($subject:ident { $($name:ident: $($feature:ident)*;)* })*) => {
+    ({ $make:expr } $($subject:ident { $($name:ident: $($feature:ident)* $(!$lack:ident)*;)* })*) => {
         $($crate::__conformance_tests! { @subject { $make } $($name)* })*
     };
     (@subject { $make:expr } $($name:ident)*) => {
@@ -44,27 +44,26 @@ macro_rules! __conformance_tests {
     };
 }
 
-/// Runs the case `name` against a fixture; says so on the terminal if it has to be skipped.
+/// Runs the case `name` against a fixture. Prints a line to the terminal if it does not apply to the store.
 ///
 /// # Panics
 /// If the store does not do what the case says, or if there is no such case.
 pub fn run<F: Fixture>(name: &str, make: impl AsyncFn() -> F) {
     let case = cases().iter().find(|case| case.name == name).expect("a case of the suite");
-    let missing = perform(case, make);
-    if !missing.is_empty() {
-        let skipped = Skipped { case, missing };
-        // Not `eprintln!`: the test harness would hide it, and a skipped case must be seen.
-        let _ = writeln!(std::io::stderr(), "skipped: {skipped}");
+    if let Some(reason) = perform(case, make) {
+        // Not `eprintln!`: the test harness would hide it, and a case that was not run must be seen.
+        let _ = writeln!(std::io::stderr(), "not applicable: {reason}");
     }
 }
 
-/// Runs every case and tells how each went. Panics are caught; their text is in the report.
+/// Runs every case that applies to the store, and lists those that do not. Panics are caught; their text is in the
+/// report.
 pub fn report<F: Fixture>(make: impl AsyncFn() -> F) -> Report {
     let mut report = Report::default();
     for case in cases() {
         match catch_unwind(AssertUnwindSafe(|| perform(case, &make))) {
-            Ok(missing) if missing.is_empty() => report.passed.push(case),
-            Ok(missing) => report.skipped.push(Skipped { case, missing }),
+            Ok(None) => report.passed.push(case),
+            Ok(Some(reason)) => report.not_applicable.push(reason),
             Err(panic) => report.failed.push((case, panic_text(panic.as_ref()))),
         }
     }
@@ -76,45 +75,51 @@ pub fn report<F: Fixture>(make: impl AsyncFn() -> F) -> Report {
 pub struct Report {
     /// Those that hold.
     pub passed: Vec<&'static Case>,
-    /// Those that need what the store says it cannot do.
-    pub skipped: Vec<Skipped>,
+    /// Those that were not run, because of what the store declares.
+    pub not_applicable: Vec<NotApplicable>,
     /// Those that do not hold, and why.
     pub failed: Vec<(&'static Case, String)>,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (passed, skipped, failed) = (self.passed.len(), self.skipped.len(), self.failed.len());
-        writeln!(f, "{passed} passed, {skipped} skipped, {failed} failed")?;
-        self.skipped.iter().try_for_each(|skipped| writeln!(f, "skipped: {skipped}"))?;
+        let (passed, not_applicable, failed) = (self.passed.len(), self.not_applicable.len(), self.failed.len());
+        writeln!(f, "{passed} passed, {not_applicable} not applicable, {failed} failed")?;
+        self.not_applicable.iter().try_for_each(|reason| writeln!(f, "not applicable: {reason}"))?;
         self.failed.iter().try_for_each(|(case, why)| writeln!(f, "failed: {}: {why}", case.name))
     }
 }
 
-/// A case that was not run.
+/// A case that was not run, and why.
 #[derive(Debug)]
-pub struct Skipped {
+pub struct NotApplicable {
     /// The case.
     pub case: &'static Case,
-    /// What the store says it cannot do.
+    /// What it needs and the store does not declare.
     pub missing: Vec<Feature>,
+    /// What the store declares, although the case is about stores without it.
+    pub excess: Vec<Feature>,
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for NotApplicable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} needs {:?}, which the store does not support", self.case.name, self.missing)
+        let Self { case, missing, excess } = self;
+        match missing.is_empty() {
+            true => write!(f, "{} is about stores without {excess:?}", case.name),
+            false => write!(f, "{} needs {missing:?}, which the store does not declare", case.name),
+        }
     }
 }
 
-/// Runs a case, or answers what is missing for it.
-fn perform<F: Fixture>(case: &Case, make: impl AsyncFn() -> F) -> Vec<Feature> {
+/// Runs a case, or returns why it does not apply.
+fn perform<F: Fixture>(case: &'static Case, make: impl AsyncFn() -> F) -> Option<NotApplicable> {
     runtime(case).block_on(async {
         let fixture = make().await;
-        let missing = case.missing(&fixture);
-        if missing.is_empty() {
+        let reason = case.not_applicable(&fixture);
+        if reason.is_none() {
             (case.run)(&fixture).await;
         }
-        missing
+        reason
     })
 }
 

@@ -4,8 +4,8 @@ use std::{fmt::Debug, sync::Arc};
 
 use changefeed_core::{
     Backend, Batch, Catalog, Container, ContainerSpec, DatabaseSpec, Effect, Epk, Error, ErrorKind, FeedRange, Item,
-    ItemKey, ListItems, Lsn, PartitionKey, PartitionKeyDefinition, PhysicalRange, ResourceId, Result, StartFrom, Write,
-    Written, check_tiling,
+    ItemKey, ListItems, Lsn, PartitionKey, PartitionKeyDefinition, PhysicalRange, ResourceId, Response, Result,
+    StartFrom, Write, WriteResult, check_tiling,
 };
 use serde_json::Value;
 
@@ -60,11 +60,11 @@ impl<'a> Stage<'a> {
     }
 
     /// Creates or replaces the item `{pk, id, n}`.
-    pub(super) async fn put(&self, pk: &str, id: &str, n: u64) -> Written {
+    pub(super) async fn put(&self, pk: &str, id: &str, n: u64) -> WriteResult {
         self.upsert(&fixtures::item(pk, id, n)).await
     }
 
-    pub(super) async fn upsert(&self, item: &Value) -> Written {
+    pub(super) async fn upsert(&self, item: &Value) -> WriteResult {
         self.container.upsert(item).await.expect("write the item")
     }
 
@@ -72,16 +72,17 @@ impl<'a> Stage<'a> {
         self.container.delete(pk, id).await.expect("delete the item");
     }
 
-    pub(super) async fn batch(&self, pk: &str, writes: Vec<Write>) -> Vec<Written> {
+    pub(super) async fn batch(&self, pk: &str, writes: Vec<Write>) -> Vec<WriteResult> {
         self.try_batch(pk, writes).await.expect("commit the batch")
     }
 
-    pub(super) async fn try_batch(&self, pk: &str, writes: Vec<Write>) -> Result<Vec<Written>> {
-        self.backend().write(Batch { partition_key: Some(pk.into()), writes, return_items: false }).await
+    pub(super) async fn try_batch(&self, pk: &str, writes: Vec<Write>) -> Result<Vec<WriteResult>> {
+        let batch = Batch { partition_key: Some(pk.into()), writes, return_items: false };
+        self.backend().write(batch).await.map(Response::into_value)
     }
 
-    pub(super) async fn try_write(&self, pk: Option<&str>, write: Write) -> Result<Vec<Written>> {
-        self.backend().write(Batch::single(pk.map(PartitionKey::from), write)).await
+    pub(super) async fn try_write(&self, pk: Option<&str>, write: Write) -> Result<Vec<WriteResult>> {
+        self.backend().write(Batch::single(pk.map(PartitionKey::from), write)).await.map(Response::into_value)
     }
 
     pub(super) async fn get(&self, pk: &str, id: &str) -> Item {
@@ -89,7 +90,7 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) async fn try_get(&self, pk: &str, text: &str) -> Result<Item> {
-        self.backend().read_item(&ItemKey::new(pk, id(text))).await
+        self.backend().read_item(&ItemKey::new(pk, id(text))).await.map(Response::into_value)
     }
 
     /// All items, page by page.
@@ -99,7 +100,7 @@ impl<'a> Stage<'a> {
 
     /// The live ranges; checks that they are in order and tile the key space.
     pub(super) async fn ranges(&self) -> Vec<PhysicalRange> {
-        let ranges = self.backend().feed_ranges().await.expect("read the feed ranges");
+        let ranges = self.backend().feed_ranges().await.expect("read the feed ranges").into_value();
         check_tiling(&ranges).expect("the live ranges tile the key space");
         assert!(ranges.is_sorted_by(|a, b| a.range < b.range), "feed ranges come in key order: {ranges:?}");
         ranges
@@ -115,10 +116,13 @@ impl<'a> Stage<'a> {
         Reader::new(&self.container, range.clone(), start)
     }
 
-    /// The newest LSN of the container.
-    pub(super) async fn newest_lsn(&self) -> Lsn {
-        let first = self.ranges().await.swap_remove(0);
-        self.reader_of(&first.range, StartFrom::Now).page().await.newest_lsn
+    /// The newest LSN of each physical range.
+    pub(super) async fn newest_lsns(&self) -> Vec<Lsn> {
+        let mut newest = Vec::new();
+        for physical in self.ranges().await {
+            newest.push(self.reader_of(&physical.range, StartFrom::Now).page().await.newest_lsn);
+        }
+        newest
     }
 
     /// The effective key of the partition key `pk`.
@@ -149,7 +153,7 @@ impl<'a> Stage<'a> {
             changes.extend(self.reader_of(&physical.range, StartFrom::Beginning).drain().await);
         }
         Snapshot {
-            newest_lsn: self.newest_lsn().await,
+            newest_lsns: self.newest_lsns().await,
             items: self.list(ListItems::default()).await,
             changes: super::reader::briefs(&changes),
             ranges,
@@ -165,7 +169,7 @@ impl<'a> Stage<'a> {
 /// What can be seen of a container.
 #[derive(Debug, PartialEq)]
 pub(super) struct Snapshot {
-    newest_lsn: Lsn,
+    newest_lsns: Vec<Lsn>,
     items: Vec<Item>,
     changes: Vec<String>,
     ranges: Vec<PhysicalRange>,

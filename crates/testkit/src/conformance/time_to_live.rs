@@ -5,7 +5,7 @@ use std::time::Duration;
 use changefeed_core::{ContainerSpec, ErrorKind, Lsn, Operation, StartFrom, TimeToLive};
 
 use super::{
-    Feature, Fixture, all_versions,
+    Fixture, all_versions,
     reader::versions,
     stage::{DATABASE, Stage, by_pk, refused},
 };
@@ -19,7 +19,7 @@ const fn seconds(seconds: u64) -> Duration {
 async fn mortals(fixture: &dyn Fixture) -> Stage<'_> {
     Stage::with(fixture, |spec| {
         spec.time_to_live = TimeToLive::Seconds(100);
-        let keeps = fixture.supports(Feature::AllVersions);
+        let keeps = fixture.capabilities().all_versions;
         spec.all_versions_retention = keeps.then_some(all_versions::RETENTION);
     })
     .await
@@ -181,9 +181,6 @@ pub(super) async fn items_expire_in_the_children_of_a_split(fixture: &dyn Fixtur
 }
 
 pub(super) async fn a_store_without_time_to_live_says_so(fixture: &dyn Fixture) {
-    if fixture.supports(Feature::TimeToLive) {
-        return;
-    }
     let stage = Stage::new(fixture).await;
     for time_to_live in [TimeToLive::ItemsOnly, TimeToLive::Seconds(10)] {
         let spec = ContainerSpec { time_to_live, ..ContainerSpec::new("mortals", by_pk()) };

@@ -61,6 +61,34 @@ fn an_error_comes_instead_of_the_call() {
 }
 
 #[test]
+fn a_throttled_call_carries_the_wait_and_the_charge() {
+    runs(async {
+        let inner = container().await;
+        let retry_after = Duration::from_millis(40);
+        let outer = faulty(&inner, Script::new([Fault::ThrottledFor { retry_after, request_charge: 0.5 }]));
+        let error = outer.create(&item("a", "x", 1)).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Throttled, Effect::None));
+        assert_eq!((error.retry_after(), error.request_charge()), (Some(retry_after), 0.5));
+        assert_eq!(inner.list("").await.unwrap().len(), 0);
+    });
+}
+
+#[test]
+fn a_panic_comes_before_or_after_the_call() {
+    runs(async {
+        let inner = container().await;
+        for (id, fault, landed) in [("x", Fault::Panic, false), ("y", Fault::DidItThenPanicked, true)] {
+            let outer = faulty(&inner, Script::new([fault]));
+            let value = item("a", id, 1);
+            let mut tasks = tokio::task::JoinSet::new();
+            tasks.spawn(async move { outer.create(&value).await.map(drop) });
+            assert!(tasks.join_next().await.unwrap().unwrap_err().is_panic());
+            assert_eq!(inner.read_item("a", id).await.is_ok(), landed);
+        }
+    });
+}
+
+#[test]
 fn a_write_that_was_done_reports_an_unknown_effect() {
     runs(async {
         let inner = container().await;

@@ -3,8 +3,14 @@
 /// A bug of the model store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A page ends in the middle of a transaction.
-    CutsTransactions,
+    /// A page ends in the middle of a transaction that fits into one page.
+    CutsTransactionsThatFit,
+    /// The continuation of a page that cuts an oversized transaction skips the rest of it.
+    SkipsTheRestOfACutTransaction,
+    /// The continuation inside a transaction repeats the last change of its page.
+    RepeatsAChangeInsideATransaction,
+    /// The second page of a cut transaction has another LSN.
+    RenumbersTheRestOfACutTransaction,
     /// The continuation of a full page skips the next change.
     SkipsAChangeAtThePageEdge,
     /// The continuation of a page shows its last transaction again.
@@ -17,7 +23,7 @@ pub enum Bug {
     MiscountsRemaining,
     /// A sub-range shows its whole physical range.
     IgnoresSubRanges,
-    /// The feed comes in key order.
+    /// The feed comes in the order of keys and ids, also within a partition key.
     OrdersByKey,
     /// Latest-version mode shows deleted items.
     ShowsDeletedItems,
@@ -127,12 +133,29 @@ pub enum Bug {
     ExpiresWithoutBeingAsked,
     /// An LSN is given out before its write is visible, so that readers can overtake it.
     PublishesLsnsEarly,
+    /// The store has another identity after it was reopened.
+    ChangesItsIdWhenReopened,
+    /// All stores have the same identity.
+    SharesItsIdWithOtherStores,
+    /// Each container shows a store id of its own.
+    HasAnIdForEachContainer,
+    /// Containers of one store declare different capabilities.
+    DeclaresCapabilitiesByContainer,
+    /// Responses carry no request charge.
+    OmitsTheRequestCharge,
+    /// Pages of the feed carry no request charge.
+    OmitsTheRequestChargeOfPages,
+    /// Errors carry no request charge.
+    OmitsTheRequestChargeOfErrors,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 62] = [
-        Self::CutsTransactions,
+    pub const ALL: [Self; 72] = [
+        Self::CutsTransactionsThatFit,
+        Self::SkipsTheRestOfACutTransaction,
+        Self::RepeatsAChangeInsideATransaction,
+        Self::RenumbersTheRestOfACutTransaction,
         Self::SkipsAChangeAtThePageEdge,
         Self::RepeatsAChangeAtThePageEdge,
         Self::StandsStillOnEmptyPages,
@@ -194,5 +217,12 @@ impl Bug {
         Self::SplitsTouchItems,
         Self::ExpiresWithoutBeingAsked,
         Self::PublishesLsnsEarly,
+        Self::ChangesItsIdWhenReopened,
+        Self::SharesItsIdWithOtherStores,
+        Self::HasAnIdForEachContainer,
+        Self::DeclaresCapabilitiesByContainer,
+        Self::OmitsTheRequestCharge,
+        Self::OmitsTheRequestChargeOfPages,
+        Self::OmitsTheRequestChargeOfErrors,
     ];
 }

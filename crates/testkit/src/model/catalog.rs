@@ -2,17 +2,20 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use async_trait::async_trait;
 use changefeed_core::{
     Catalog, Clock, Container, ContainerIdentity, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Epk, Error,
-    ErrorKind, ItemId, PhysicalRange, RangeId, ResourceId, Result, Timestamp,
+    ErrorKind, ItemId, PhysicalRange, RangeId, ResourceId, Result, StoreId, Timestamp,
 };
 use tokio::sync::watch;
 
-use super::{Bug, container::ModelBackend, state::State};
+use super::{Bug, Variant, container::ModelBackend, state::State};
 
 /// A naive store in memory. Clones are the same store.
 #[derive(Clone, Debug)]
@@ -25,6 +28,7 @@ pub struct ModelStore {
 pub(super) struct Shared {
     clock: Box<dyn Clock>,
     bug: Option<Bug>,
+    variant: Variant,
     tables: Mutex<Tables>,
     /// Counts commits, to wake readers.
     pub(super) commits: watch::Sender<u64>,
@@ -32,6 +36,8 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 pub(super) struct Tables {
+    /// The number in the store id.
+    id: u64,
     databases: BTreeMap<String, DatabaseInfo>,
     pub(super) containers: BTreeMap<ResourceId, State>,
     next_database: u32,
@@ -43,12 +49,24 @@ pub(super) struct Tables {
 impl ModelStore {
     /// An empty store on this clock.
     pub fn new(clock: impl Clock) -> Self {
-        Self::build(clock, None)
+        Self::build(clock, None, Variant::Plain)
+    }
+
+    /// An empty store that uses its freedoms in this way.
+    pub fn with_variant(clock: impl Clock, variant: Variant) -> Self {
+        Self::build(clock, None, variant)
     }
 
     /// An empty store with a bug.
     pub fn with_bug(clock: impl Clock, bug: Bug) -> Self {
-        Self::build(clock, Some(bug))
+        Self::build(clock, Some(bug), Variant::Plain)
+    }
+
+    /// Closes the store and opens it again. Existing handles keep working.
+    pub fn reopen(&self) {
+        if self.shared.has(Bug::ChangesItsIdWhenReopened) {
+            self.shared.lock().id = new_number();
+        }
     }
 
     /// Lets everything expire that is due by now.
@@ -58,10 +76,18 @@ impl ModelStore {
         self.shared.wake();
     }
 
-    fn build(clock: impl Clock, bug: Option<Bug>) -> Self {
+    fn build(clock: impl Clock, bug: Option<Bug>, variant: Variant) -> Self {
         let (commits, _) = watch::channel(0);
-        Self { shared: Arc::new(Shared { clock: Box::new(clock), bug, tables: Mutex::default(), commits }) }
+        let id = if bug == Some(Bug::SharesItsIdWithOtherStores) { 0 } else { new_number() };
+        let tables = Mutex::new(Tables { id, ..Tables::default() });
+        Self { shared: Arc::new(Shared { clock: Box::new(clock), bug, variant, tables, commits }) }
     }
+}
+
+/// A number that no other store of this process has: the model keeps nothing that outlives it.
+fn new_number() -> u64 {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Shared {
@@ -126,11 +152,11 @@ impl Catalog for ModelStore {
         }
         tables.next_database += 1;
         let rid = ResourceId::database(tables.next_database);
-        let DatabaseSpec { name, mut other } = spec;
+        let DatabaseSpec { name, mut extra } = spec;
         if self.shared.has(Bug::DropsUnknownSettings) {
-            other.clear();
+            extra.clear();
         }
-        let info = DatabaseInfo { name, rid, timestamp: self.shared.now(), other };
+        let info = DatabaseInfo { name, rid, timestamp: self.shared.now(), extra };
         tables.databases.insert(info.name.clone(), info.clone());
         Ok(info)
     }
@@ -138,7 +164,7 @@ impl Catalog for ModelStore {
     async fn replace_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
         let mut tables = self.shared.lock();
         let known = tables.database(&spec.name)?.clone();
-        let info = DatabaseInfo { other: spec.other, ..known };
+        let info = DatabaseInfo { extra: spec.extra, ..known };
         tables.databases.insert(spec.name, info.clone());
         Ok(info)
     }
@@ -171,9 +197,9 @@ impl Catalog for ModelStore {
         spec.partition_key.split_evenly(spec.ranges)?;
         let reuse = self.shared.has(Bug::KeepsTheRidOfDeletedContainers);
         let rid = tables.new_container_rid(database_rid, format!("{database}/{}", spec.name), reuse);
-        let mut state = State::new(rid, database, spec, self.shared.now(), self.shared.bug)?;
+        let mut state = State::new(rid, database, spec, self.shared.now(), (self.shared.bug, self.shared.variant))?;
         if self.shared.has(Bug::DropsUnknownSettings) {
-            state.spec.other.clear();
+            state.spec.extra.clear();
         }
         let info = info(&state);
         tables.containers.insert(rid, state);
@@ -219,13 +245,20 @@ impl Catalog for ModelStore {
         let mut tables = self.shared.lock();
         let database_rid = tables.database(database)?.rid;
         let state = tables.named(database, name)?;
+        let rid = state.rid;
+        let partition_key = state.spec.partition_key.clone();
+        let store = match rid.container_number() {
+            Some(number) if self.shared.has(Bug::HasAnIdForEachContainer) => u64::from(number),
+            _ => tables.id,
+        };
         let identity = ContainerIdentity {
+            store: StoreId::new(format!("model-{store}"))?,
             account_host: "localhost".to_owned(),
             database_name: database.to_owned(),
             container_name: name.to_owned(),
             database: database_rid,
-            container: state.rid,
-            partition_key: state.spec.partition_key.clone(),
+            container: rid,
+            partition_key,
         };
         Ok(Container::new(Arc::new(ModelBackend::new(identity, self.shared.clone()))))
     }

@@ -4,11 +4,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use changefeed_core::{
-    Backend, Batch, ChangePage, ContainerIdentity, Continuation, FeedRange, Item, ItemKey, ItemPage, ListItems, Lsn,
-    PhysicalRange, ReadChanges, Result, Written,
+    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, FeedRange, Item, ItemKey, ItemPage,
+    ListItems, Lsn, PhysicalRange, ReadChanges, Response, Result, WriteResult,
 };
 
 use super::{Bug, catalog::Shared, state::State};
+
+/// What every container of the model can do.
+pub(super) const CAPABILITIES: Capabilities =
+    Capabilities::new().split_on_demand(true).all_versions(true).wake_ups(true).range_parents(true).in_process(true);
+
+/// What a call costs, in request units, and what each item of its response adds.
+const CALL: f64 = 1.0;
+const ITEM: f64 = 0.125;
 
 #[derive(Debug)]
 pub(super) struct ModelBackend {
@@ -25,6 +33,19 @@ impl ModelBackend {
     fn with<T>(&self, action: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut tables = self.shared.lock();
         action(tables.state(&self.identity.container)?)
+    }
+
+    /// Charges for a call whose response holds `count` items, and for one that fails.
+    fn charge<T>(&self, result: Result<T>, count: impl FnOnce(&T) -> usize) -> Result<Response<T>> {
+        match result {
+            Ok(value) if self.shared.has(Bug::OmitsTheRequestCharge) => Ok(Response::free(value)),
+            Ok(value) => {
+                let charge = CALL + ITEM * count(&value) as f64;
+                Ok(Response::new(value, charge))
+            }
+            Err(error) if self.shared.has(Bug::OmitsTheRequestChargeOfErrors) => Err(error),
+            Err(error) => Err(error.with_request_charge(CALL)),
+        }
     }
 
     /// Whether a waiting reader should look again.
@@ -60,13 +81,22 @@ impl Backend for ModelBackend {
         &self.identity
     }
 
-    async fn feed_ranges(&self) -> Result<Vec<PhysicalRange>> {
-        self.with(|state| Ok(state.ranges.clone()))
+    fn capabilities(&self) -> Capabilities {
+        let second = self.identity.container.container_number().is_some_and(|number| number % 2 == 0);
+        CAPABILITIES.wake_ups(!(second && self.shared.has(Bug::DeclaresCapabilitiesByContainer)))
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
+        self.charge(self.with(|state| Ok(state.ranges.clone())), Vec::len)
+    }
+
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         let now = self.shared.now();
-        self.with(|state| state.read(&request, now))
+        let page = self.charge(self.with(|state| state.read(&request, now)), |page| page.changes.len());
+        match page {
+            Ok(page) if self.shared.has(Bug::OmitsTheRequestChargeOfPages) => Ok(Response::free(page.into_value())),
+            page => page,
+        }
     }
 
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
@@ -83,15 +113,15 @@ impl Backend for ModelBackend {
         }
     }
 
-    async fn read_item(&self, key: &ItemKey) -> Result<Item> {
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         let now = self.shared.now();
-        self.with(|state| state.get(key, now))
+        self.charge(self.with(|state| state.get(key, now)), |_| 1)
     }
 
-    async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         let now = self.shared.now();
         let reserved = self.reserve().await?;
-        let written = self.with(|state| state.write(&batch, now, reserved))?;
+        let written = self.charge(self.with(|state| state.write(&batch, now, reserved)), Vec::len)?;
         if self.shared.has(Bug::SharesLsnsBetweenContainers) {
             self.share_lsns();
         }
@@ -99,8 +129,8 @@ impl Backend for ModelBackend {
         Ok(written)
     }
 
-    async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         let now = self.shared.now();
-        self.with(|state| state.list(&request, now))
+        self.charge(self.with(|state| state.list(&request, now)), |page| page.items.len())
     }
 }

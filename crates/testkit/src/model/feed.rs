@@ -1,14 +1,67 @@
 //! Reading changes.
 
 use changefeed_core::{
-    Change, ChangePage, Continuation, Epk, Error, ErrorKind, FeedRange, Lsn, Mode, Operation, ReadChanges, Result,
-    StartFrom, Timestamp,
+    Change, ChangePage, Continuation, Epk, Error, ErrorKind, FeedRange, Lsn, Mode, Operation, ReadChanges, ResourceId,
+    Result, StartFrom, Timestamp,
 };
 
-use super::{Bug, state::State};
+use super::{
+    Bug, Variant, body,
+    state::{Entry, Place, State, Stored},
+};
 
-/// Changes and the keys they belong to.
-type Found = Vec<(Epk, Change)>;
+/// A change, the key it belongs to, and its place in its batch.
+#[derive(Clone, Debug)]
+struct Found {
+    epk: Epk,
+    change: Change,
+    index: usize,
+}
+
+impl Found {
+    fn position(&self) -> Position {
+        Position { lsn: self.change.lsn, index: self.index }
+    }
+
+    fn is_of_transaction(&self, other: &Self) -> bool {
+        self.epk == other.epk && self.change.lsn == other.change.lsn
+    }
+}
+
+/// Right after a write of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Position {
+    lsn: Lsn,
+    index: usize,
+}
+
+impl Position {
+    /// After all writes under `lsn`.
+    fn after(lsn: Lsn) -> Self {
+        Self { lsn, index: usize::MAX }
+    }
+
+    /// A quoted LSN; inside a transaction the LSN, a dot and the place in the batch.
+    fn print(self, container: ResourceId) -> Continuation {
+        match self.index {
+            usize::MAX => Continuation::after(self.lsn, container),
+            index => Continuation::new(format!("\"{}.{index}\"", self.lsn), container),
+        }
+    }
+
+    fn parse(continuation: &Continuation, container: &ResourceId) -> Result<Self> {
+        let inside = || {
+            let (lsn, index) = continuation.token().strip_prefix('"')?.strip_suffix('"')?.split_once('.')?;
+            Some((lsn.to_owned(), index.parse().ok()?))
+        };
+        let Some((lsn, index)) = inside() else { return continuation.to_lsn(container).map(Self::after) };
+        let lsn = match continuation.container() {
+            Some(own) => Continuation::new(lsn, *own),
+            None => Continuation::from_token(lsn),
+        };
+        Ok(Self { lsn: lsn.to_lsn(container)?, index })
+    }
+}
 
 impl State {
     /// One page.
@@ -21,56 +74,55 @@ impl State {
         let (after, since) = self.start(request, now)?;
         let wanted = |epk: &Epk| range.contains(epk) || self.has(Bug::IgnoresSubRanges);
         let since = since.max(request.not_before.filter(|_| !self.has(Bug::IgnoresNotBefore)));
-        let mut found: Found = self.feed(request.mode, now);
-        found.retain(|(epk, change)| {
-            let counted = wanted(epk) || self.has(Bug::CountsChangesOfOtherKeys);
-            counted && change.lsn > after && since.is_none_or(|since| change.timestamp >= since)
+        let mut all = self.feed(request.mode, now);
+        all.retain(|found| {
+            let counted = wanted(&found.epk) || self.has(Bug::CountsChangesOfOtherKeys);
+            counted && since.is_none_or(|since| found.change.timestamp >= since)
         });
-        let (mut page, after_it) = self.cut(found, request.max_items);
-        let more = !after_it.is_empty();
-        let remaining = after_it.iter().filter(|(epk, _)| wanted(epk)).count() as u64;
+        let mut page: Vec<Found> = all.iter().filter(|found| found.position() > after).cloned().collect();
+        let after_it = page.split_off(self.page_end(&page, &all, request.max_items));
+        let remaining = after_it.iter().filter(|found| wanted(&found.epk)).count() as u64;
         let miscounted = u64::from(self.has(Bug::MiscountsRemaining));
-        let continuation = match page.last() {
-            Some((_, last)) if more && self.has(Bug::SkipsAChangeAtThePageEdge) => last.lsn.next(),
-            Some((_, last)) if more => last.lsn,
-            Some((_, last)) if self.has(Bug::RepeatsAChangeAtThePageEdge) && page.len() > 1 => {
-                Lsn::new(last.lsn.get() - 1)
-            }
-            None if self.has(Bug::StandsStillOnEmptyPages) => after,
-            _ => self.lsn,
-        };
-        page.retain(|(epk, _)| wanted(epk));
+        let continuation = self.position_after(&page, after_it.first(), after);
+        page.retain(|found| wanted(&found.epk));
+        if self.variant == Variant::OrdersWithinKeysOnly {
+            // Stable: changes of one key stay in order.
+            page.sort_by(|a, b| b.epk.cmp(&a.epk));
+        }
+        if self.has(Bug::RenumbersTheRestOfACutTransaction) && after.index != usize::MAX {
+            page.iter_mut().filter(|found| found.change.lsn == after.lsn).for_each(renumber);
+        }
         Ok(ChangePage {
-            changes: page.into_iter().map(|(_, change)| change).collect(),
-            continuation: Continuation::after(continuation, self.rid),
+            changes: page.into_iter().map(|found| found.change).collect(),
+            continuation: continuation.print(self.rid),
             newest_lsn: self.lsn,
             remaining: request.count_remaining.then_some(remaining + miscounted),
             tally: None,
             physical,
-            request_charge: 0.0,
         })
     }
 
     /// Whether anything in `range` happened after `continuation`.
     pub(super) fn has_news(&self, range: &FeedRange, continuation: &Continuation) -> bool {
-        let Ok(after) = continuation.to_lsn(&self.rid) else { return true };
-        self.log.iter().any(|entry| entry.change.lsn > after && range.contains(&entry.epk))
+        let Ok(after) = Position::parse(continuation, &self.rid) else { return true };
+        let position = |entry: &Entry| Position { lsn: entry.change.lsn, index: entry.index };
+        self.log.iter().any(|entry| position(entry) > after && range.contains(&entry.epk))
     }
 
-    /// After which LSN, and since when.
-    fn start(&self, request: &ReadChanges, now: Timestamp) -> Result<(Lsn, Option<Timestamp>)> {
+    /// After which position, and since when.
+    fn start(&self, request: &ReadChanges, now: Timestamp) -> Result<(Position, Option<Timestamp>)> {
         self.check_mode(request)?;
         let after = match &request.start {
             StartFrom::Now if self.has(Bug::NowIsTheBeginning) => Lsn::ZERO,
             StartFrom::Now => self.lsn,
             StartFrom::Beginning => Lsn::ZERO,
             StartFrom::Time(moment) if self.has(Bug::TimesAreExclusive) => {
-                return Ok((Lsn::ZERO, Some(Timestamp::from_millis(moment.as_millis() + 1))));
+                return Ok((Position::after(Lsn::ZERO), Some(Timestamp::from_millis(moment.as_millis() + 1))));
             }
-            StartFrom::Time(moment) => return Ok((Lsn::ZERO, Some(*moment))),
+            StartFrom::Time(moment) => return Ok((Position::after(Lsn::ZERO), Some(*moment))),
             StartFrom::Continuation(continuation) => return Ok((self.resume(request.mode, continuation, now)?, None)),
         };
-        Ok((after, None))
+        Ok((Position::after(after), None))
     }
 
     fn check_mode(&self, request: &ReadChanges) -> Result<()> {
@@ -90,18 +142,18 @@ impl State {
         }
     }
 
-    fn resume(&self, mode: Mode, continuation: &Continuation, now: Timestamp) -> Result<Lsn> {
+    fn resume(&self, mode: Mode, continuation: &Continuation, now: Timestamp) -> Result<Position> {
         let after = if self.has(Bug::AcceptsForeignContinuations) {
-            Continuation::from_token(continuation.token()).to_lsn(&self.rid)?
+            Position::parse(&Continuation::from_token(continuation.token()), &self.rid)?
         } else {
-            continuation.to_lsn(&self.rid)?
+            Position::parse(continuation, &self.rid)?
         };
-        if after > self.lsn && !self.has(Bug::AcceptsContinuationsBeyondTheEnd) {
+        if after.lsn > self.lsn && !self.has(Bug::AcceptsContinuationsBeyondTheEnd) {
             let message = format!("continuation {continuation} lies after the newest change, {}", self.lsn);
             return Err(Error::new(ErrorKind::ContinuationBeyondEnd, message));
         }
         let lenient = self.has(Bug::SkipsWhatLeftRetention) || self.has(Bug::NeverForgetsVersions);
-        if mode == Mode::AllVersions && after < self.forgotten(now) && !lenient {
+        if mode == Mode::AllVersions && after.lsn < self.forgotten(now) && !lenient {
             let message = format!("changes after {continuation} have left retention: start anew");
             return Err(Error::new(ErrorKind::ContinuationExpired, message));
         }
@@ -117,16 +169,16 @@ impl State {
     }
 
     /// The whole feed, in order.
-    fn feed(&self, mode: Mode, now: Timestamp) -> Found {
+    fn feed(&self, mode: Mode, now: Timestamp) -> Vec<Found> {
         if mode == Mode::AllVersions {
             let forgotten = if self.has(Bug::NeverForgetsVersions) { Lsn::ZERO } else { self.forgotten(now) };
             let kept = self.log.iter().filter(|entry| entry.change.lsn > forgotten);
-            let all: Vec<_> = kept.map(|entry| (entry.epk.clone(), entry.change.clone())).collect();
+            let all: Vec<_> = kept.map(Found::from).collect();
             if !self.has(Bug::DropsIntermediateVersions) {
                 return all;
             }
-            let newest = |index: usize, (epk, change): &(Epk, Change)| {
-                !all[index + 1..].iter().any(|(other, later)| other == epk && later.id == change.id)
+            let newest = |index: usize, one: &Found| {
+                !all[index + 1..].iter().any(|later| later.epk == one.epk && later.change.id == one.change.id)
             };
             return all
                 .iter()
@@ -137,7 +189,8 @@ impl State {
         }
         if self.has(Bug::ShowsOldVersions) {
             let writes = self.log.iter().filter(|entry| entry.change.current.is_some());
-            return writes.map(|entry| (entry.epk.clone(), latest(entry.change.clone()))).collect();
+            let shown = writes.map(Found::from);
+            return shown.map(|found| Found { change: latest(found.change), ..found }).collect();
         }
         let mut live: Vec<_> = self.items.iter().collect();
         if !self.has(Bug::OrdersByKey) {
@@ -157,22 +210,71 @@ impl State {
             previous: None,
             previous_lsn: None,
         };
-        live.into_iter().map(|((epk, _), stored)| (epk.clone(), change(&stored.item))).collect()
+        let found = |((epk, _), stored): (&Place, &Stored)| Found {
+            epk: epk.clone(),
+            change: change(&stored.item),
+            index: stored.order.1,
+        };
+        live.into_iter().map(found).collect()
     }
 
-    /// The first changes, without cutting a transaction, and those after them.
-    fn cut(&self, mut found: Found, max_items: usize) -> (Found, Found) {
-        let end = match found.get(max_items - 1) {
-            None => found.len(),
-            Some(_) if self.has(Bug::CutsTransactions) => max_items,
-            Some((_, last)) => {
-                let last = last.lsn;
-                max_items + found[max_items..].iter().take_while(|(_, change)| change.lsn == last).count()
-            }
-        };
-        let after = found.split_off(end);
-        (found, after)
+    /// How many of the changes `found` make a page. `all` holds those before them, too.
+    fn page_end(&self, found: &[Found], all: &[Found], max_items: usize) -> usize {
+        let Some(edge) = found.get(max_items - 1) else { return found.len() };
+        let same = |found: &&Found| found.is_of_transaction(edge);
+        let rest = found[max_items..].iter().take_while(same).count();
+        let first = max_items - found[..max_items].iter().rev().take_while(same).count();
+        let size = all.iter().filter(same).count();
+        let cuts = self.variant == Variant::CutsOversizedTransactions
+            || self.has(Bug::SkipsTheRestOfACutTransaction)
+            || self.has(Bug::RepeatsAChangeInsideATransaction)
+            || self.has(Bug::RenumbersTheRestOfACutTransaction);
+        match rest {
+            0 => max_items,
+            _ if self.has(Bug::CutsTransactionsThatFit) => max_items,
+            _ if cuts && size > max_items => max_items,
+            _ if self.variant == Variant::CutsOversizedTransactions && first > 0 => first,
+            _ => max_items + rest,
+        }
     }
+
+    /// Where to resume after `page`, which ends before `next`.
+    fn position_after(&self, page: &[Found], next: Option<&Found>, after: Position) -> Position {
+        match (page.last(), next) {
+            (Some(last), Some(_)) if self.has(Bug::SkipsAChangeAtThePageEdge) => {
+                Position::after(last.change.lsn.next())
+            }
+            (Some(last), Some(next)) if next.is_of_transaction(last) => match last.position() {
+                position if self.has(Bug::SkipsTheRestOfACutTransaction) => Position::after(position.lsn),
+                Position { lsn, index: 0 } if self.has(Bug::RepeatsAChangeInsideATransaction) => {
+                    Position::after(Lsn::new(lsn.get() - 1))
+                }
+                Position { lsn, index } if self.has(Bug::RepeatsAChangeInsideATransaction) => {
+                    Position { lsn, index: index - 1 }
+                }
+                position => position,
+            },
+            (Some(last), Some(_)) => Position::after(last.change.lsn),
+            (Some(last), None) if self.has(Bug::RepeatsAChangeAtThePageEdge) && page.len() > 1 => {
+                Position::after(Lsn::new(last.change.lsn.get() - 1))
+            }
+            (None, _) if self.has(Bug::StandsStillOnEmptyPages) => after,
+            _ => Position::after(self.lsn),
+        }
+    }
+}
+
+impl From<&Entry> for Found {
+    fn from(entry: &Entry) -> Self {
+        Self { epk: entry.epk.clone(), change: entry.change.clone(), index: entry.index }
+    }
+}
+
+/// Gives a change the next LSN.
+fn renumber(found: &mut Found) {
+    let change = &mut found.change;
+    change.lsn = change.lsn.next();
+    change.current = change.current.take().map(|current| body::with_lsn(&current, change.lsn));
 }
 
 /// A version of all-versions mode as latest-version mode would show it.

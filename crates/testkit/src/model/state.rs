@@ -7,7 +7,7 @@ use changefeed_core::{
     TimeToLive, Timestamp,
 };
 
-use super::{Bug, body};
+use super::{Bug, Variant, body};
 
 /// One container.
 #[derive(Clone, Debug)]
@@ -28,6 +28,7 @@ pub(super) struct State {
     /// All-versions mode was turned on here.
     pub(super) kept_since: Lsn,
     pub(super) bug: Option<Bug>,
+    pub(super) variant: Variant,
 }
 
 /// Where an item lives: in key order, then by id.
@@ -47,6 +48,8 @@ pub(super) struct Stored {
 pub(super) struct Entry {
     pub(super) epk: Epk,
     pub(super) change: Change,
+    /// Its place in its batch.
+    pub(super) index: usize,
 }
 
 impl State {
@@ -55,7 +58,7 @@ impl State {
         database: &str,
         spec: ContainerSpec,
         now: Timestamp,
-        bug: Option<Bug>,
+        (bug, variant): (Option<Bug>, Variant),
     ) -> Result<Self> {
         let mut state = Self {
             rid,
@@ -71,6 +74,7 @@ impl State {
             kept_since: Lsn::ZERO,
             spec,
             bug,
+            variant,
         };
         for range in state.spec.partition_key.split_evenly(state.spec.ranges)? {
             let id = state.new_range_id();
@@ -109,7 +113,7 @@ impl State {
             let Some(stored) = self.items.remove(&place) else { continue };
             self.lsn = self.lsn.next();
             let operation = if self.has(Bug::ExpiryLooksLikeADelete) { Operation::Delete } else { Operation::Expire };
-            self.record(&place, operation, None, Some(&stored.item), (self.lsn, now));
+            self.record(&place, operation, (None, Some(&stored.item)), (self.lsn, 0), now);
         }
     }
 
@@ -118,9 +122,9 @@ impl State {
         &mut self,
         (epk, id): &Place,
         operation: Operation,
-        current: Option<&Item>,
-        previous: Option<&Item>,
-        (lsn, timestamp): (Lsn, Timestamp),
+        (current, previous): (Option<&Item>, Option<&Item>),
+        (lsn, index): (Lsn, usize),
+        timestamp: Timestamp,
     ) {
         let change = Change {
             id: id.clone(),
@@ -132,7 +136,7 @@ impl State {
             previous: previous.filter(|_| !self.has(Bug::DropsPreviousImages)).map(|item| self.feed_body(item)),
             previous_lsn: previous.map(|item| item.lsn),
         };
-        self.log.push(Entry { epk: epk.clone(), change });
+        self.log.push(Entry { epk: epk.clone(), change, index });
     }
 
     /// The body as the feed shows it.

@@ -2,7 +2,7 @@
 
 use changefeed_core::{
     Batch, ETag, Epk, Error, ErrorKind, Item, ItemId, Lsn, MAX_ITEM_BYTES, Operation, ResourceId, Result, Timestamp,
-    Write, Written,
+    Write, WriteResult,
 };
 
 use super::{
@@ -35,7 +35,7 @@ struct Moment<'a> {
 
 impl State {
     /// Performs a batch under the next LSN, or under one that was handed out before.
-    pub(super) fn write(&mut self, batch: &Batch, now: Timestamp, reserved: Option<Lsn>) -> Result<Vec<Written>> {
+    pub(super) fn write(&mut self, batch: &Batch, now: Timestamp, reserved: Option<Lsn>) -> Result<Vec<WriteResult>> {
         self.expire(now);
         let mut draft = self.clone();
         match draft.apply(batch, now, reserved) {
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    fn apply(&mut self, batch: &Batch, now: Timestamp, reserved: Option<Lsn>) -> Result<Vec<Written>> {
+    fn apply(&mut self, batch: &Batch, now: Timestamp, reserved: Option<Lsn>) -> Result<Vec<WriteResult>> {
         if batch.writes.is_empty() || batch.writes.len() > Batch::MAX_WRITES {
             let message = format!("a batch has 1 to {} writes, not {}", Batch::MAX_WRITES, batch.writes.len());
             return Err(Error::new(ErrorKind::BadBatch, message));
@@ -117,14 +117,14 @@ impl State {
         })
     }
 
-    fn one(&mut self, write: &Checked<'_>, moment: Moment<'_>) -> Result<Written> {
+    fn one(&mut self, write: &Checked<'_>, moment: Moment<'_>) -> Result<WriteResult> {
         match write {
             Checked::Put { parsed, how, if_match } => self.put(parsed, *how, *if_match, moment),
             Checked::Delete { id, if_match } => self.delete(id, *if_match, moment),
         }
     }
 
-    fn put(&mut self, parsed: &Parsed, how: How, if_match: Option<&ETag>, moment: Moment<'_>) -> Result<Written> {
+    fn put(&mut self, parsed: &Parsed, how: How, if_match: Option<&ETag>, moment: Moment<'_>) -> Result<WriteResult> {
         let place = self.place(moment.epk, &parsed.id);
         let old = self.items.get(&place).cloned();
         match (&old, how) {
@@ -145,7 +145,8 @@ impl State {
         let rid = old.as_ref().map(|old| old.item.rid).filter(|_| !self.has(Bug::NewResourceIdAtEveryWrite));
         let item = self.new_item(&parsed, rid, moment)?;
         let operation = if old.is_some() { Operation::Replace } else { Operation::Create };
-        self.record(&place, operation, Some(&item), old.as_ref().map(|old| &old.item), (moment.lsn, moment.now));
+        let images = (Some(&item), old.as_ref().map(|old| &old.item));
+        self.record(&place, operation, images, (moment.lsn, moment.index), moment.now);
         let mut stored = Stored {
             item: item.clone(),
             order: (moment.lsn, moment.index),
@@ -160,7 +161,7 @@ impl State {
             }
         }
         self.items.insert(place, stored);
-        Ok(Written {
+        Ok(WriteResult {
             id: parsed.id.clone(),
             etag: Some(item.etag.clone()),
             lsn: moment.lsn,
@@ -170,7 +171,7 @@ impl State {
         })
     }
 
-    fn delete(&mut self, id: &ItemId, if_match: Option<&ETag>, moment: Moment<'_>) -> Result<Written> {
+    fn delete(&mut self, id: &ItemId, if_match: Option<&ETag>, moment: Moment<'_>) -> Result<WriteResult> {
         let place = self.place(moment.epk, id);
         let old = self.items.get(&place).cloned().ok_or_else(|| not_found(id))?;
         if !self.has(Bug::IgnoresIfMatch) && !self.has(Bug::IgnoresIfMatchOfDeletes) {
@@ -179,9 +180,9 @@ impl State {
         if !self.has(Bug::ShowsDeletedItems) {
             self.items.remove(&place);
         }
-        self.record(&place, Operation::Delete, None, Some(&old.item), (moment.lsn, moment.now));
+        self.record(&place, Operation::Delete, (None, Some(&old.item)), (moment.lsn, moment.index), moment.now);
         let (id, lsn, timestamp) = (id.clone(), moment.lsn, moment.now);
-        Ok(Written { id, etag: None, lsn, timestamp, created: false, item: None })
+        Ok(WriteResult { id, etag: None, lsn, timestamp, created: false, item: None })
     }
 
     fn new_item(&mut self, parsed: &Parsed, rid: Option<ResourceId>, moment: Moment<'_>) -> Result<Item> {

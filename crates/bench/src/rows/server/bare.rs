@@ -6,14 +6,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::Result;
 
 /// A server that is gone when dropped.
 pub(super) struct Bare {
     pub(super) address: SocketAddr,
-    accepting: JoinHandle<()>,
+    _accepting: AbortOnDropHandle<()>,
 }
 
 impl Bare {
@@ -39,12 +40,6 @@ impl Bare {
                 });
             }
         });
-        Ok(Self { address, accepting })
-    }
-}
-
-impl Drop for Bare {
-    fn drop(&mut self) {
-        self.accepting.abort();
+        Ok(Self { address, _accepting: AbortOnDropHandle::new(accepting) })
     }
 }

@@ -19,6 +19,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_767_323_045_678);
 
 fn prefix() -> LeasePrefix {
     let monitored = ContainerIdentity {
+        store: changefeed_core::StoreId::from_bits(1),
         account_host: "acct.documents.azure.com".into(),
         database_name: "shop".into(),
         container_name: "orders".into(),

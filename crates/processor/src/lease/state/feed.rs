@@ -80,6 +80,7 @@ impl LeaseState {
                 let text = one_line(&format!("{error:?}"));
                 self.writes.set_status(Some(Status::ReadFailing { throttled, error: text }));
                 let pause = self.settings.store_retry.after(self.feed.failures, moment.random);
+                let pause = pause.max(error.retry_after().unwrap_or_default());
                 self.work = Work::ReadPause(moment.now + pause);
                 self.notify_error(Failure::Feed(Arc::new(error)), effects);
             }

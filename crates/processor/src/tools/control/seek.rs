@@ -3,8 +3,8 @@
 use std::fmt;
 
 use changefeed_core::{
-    ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Result,
-    StartFrom, Timestamp,
+    ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Response, Result,
+    StartFrom, StoreId, Timestamp,
 };
 use serde::Serialize;
 
@@ -142,7 +142,8 @@ impl Seek {
             moved.extend(ranges.into_iter().map(|range| (range, to.clone())));
         }
         // A lease whose document is lost is created again from there: it must not begin later than the operator wants.
-        move_start_positions(&look.store, &moved).await
+        let store = matches!(self.scope, Scope::All).then(|| look.monitored.identity().store.clone());
+        move_start_positions(&look.store, &moved, store.as_ref()).await
     }
 
     async fn plan(&self, look: &Snapshot) -> Result<Vec<(Moved, StartPosition)>> {
@@ -205,7 +206,11 @@ fn move_to(document: &mut LeaseDocument, to: &StartPosition, now: Timestamp) {
 }
 
 /// Writes down that ranges begin elsewhere from now on.
-async fn move_start_positions(store: &LeaseStore, moved: &[(FeedRange, StartPosition)]) -> Result<()> {
+async fn move_start_positions(
+    store: &LeaseStore,
+    moved: &[(FeedRange, StartPosition)],
+    monitored: Option<&StoreId>,
+) -> Result<()> {
     let id = store.prefix().info_id();
     let field = store.partition_key_field(&id);
     for _ in 0..CONFLICT_TRIES {
@@ -213,9 +218,12 @@ async fn move_start_positions(store: &LeaseStore, moved: &[(FeedRange, StartPosi
         let mut info = InfoDocument::parse(&item.body)?;
         let start_positions =
             moved.iter().fold(info.start_positions(), |start_positions, (range, to)| start_positions.moved(range, to));
-        if start_positions == info.start_positions() {
+        // Once all leases were moved their positions are of this store, whatever store they were of before.
+        let known = monitored.is_none_or(|monitored| info.store() == Some(monitored.as_str()));
+        if start_positions == info.start_positions() && known {
             return Ok(());
         }
+        monitored.into_iter().for_each(|monitored| info.set_store(monitored.as_str()));
         info.set_start_positions(&start_positions);
         match store.replace_raw(&id, field.as_deref(), info.to_json(), &item.etag).await {
             Err(error) if error.kind() == ErrorKind::PreconditionFailed || error.effect() == Effect::Unknown => {}
@@ -250,7 +258,8 @@ struct Feed<'a> {
 impl Feed<'_> {
     /// The first change after a start.
     async fn first(&self, range: &FeedRange, start: StartFrom) -> Result<ChangePage> {
-        self.monitored.read_changes(ReadChanges::new(range.clone(), start).mode(self.mode).max_items(1)).await
+        let request = ReadChanges::new(range.clone(), start).mode(self.mode).max_items(1);
+        self.monitored.read_changes(request).await.map(Response::into_value)
     }
 
     /// Whether reading from `start` and after `continuation` gives the same: stores need not understand positions

@@ -174,7 +174,7 @@ impl DeadLetters {
         let mut request = ListItems { id_prefix: id.to_owned(), ..ListItems::default() };
         loop {
             // By prefix, because the container may have any partition key.
-            let page = self.container.backend().list_items(request.clone()).await?;
+            let page = self.container.backend().list_items(request.clone()).await?.into_value();
             if let Some(item) = page.items.into_iter().find(|item| item.id.as_str() == id) {
                 let letter = item.parse::<DeadLetterDocument>()?;
                 if self.wants(&letter) {
@@ -201,7 +201,7 @@ impl DeadLetters {
         let id_prefix = self.processor.as_ref().map(|name| format!("{name}.")).unwrap_or_default();
         let after = after.map(str::to_owned);
         let request = ListItems { id_prefix, after, max_items, ..ListItems::default() };
-        let page = self.container.backend().list_items(request).await?;
+        let page = self.container.backend().list_items(request).await?.into_value();
         Ok((page.items, page.next))
     }
 }

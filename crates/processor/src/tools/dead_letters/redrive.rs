@@ -187,7 +187,7 @@ impl Redrive {
                 let message = "the item has changed since: overwrite it, or throw the letter away".to_owned();
                 return refuse(ErrorKind::PreconditionFailed, message);
             }
-            Ok(item) => Some(item.etag),
+            Ok(item) => Some(item.into_value().etag),
             Err(error) if error.kind() == ErrorKind::ItemNotFound && self.overwrite => None,
             Err(error) if error.kind() == ErrorKind::ItemNotFound => {
                 let message = "the item was deleted since: overwrite it, or throw the letter away".to_owned();

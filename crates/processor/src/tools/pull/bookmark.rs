@@ -2,28 +2,39 @@
 
 use std::{fmt, str::FromStr};
 
-use changefeed_core::{Continuation, Error, ErrorKind, Mode, ResourceId, Result, StartFrom, Timestamp};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use changefeed_core::{Continuation, Error, ErrorKind, Mode, ResourceId, Result, StartFrom, StoreId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Piece, base64};
+use super::Piece;
 
-/// What the first version of the text begins with.
+/// What a text without a store id begins with: read, never written for a store that has an id.
 const VERSION_1: &str = "cf1.";
+
+/// What a text with a store id begins with.
+const VERSION_2: &str = "cf2.";
 
 /// The position of a [`Pull`](super::Pull): print it, store it, resume from it, also after splits and merges.
 ///
-/// The text is `cf1.` and base64 of JSON: the container's resource id, the mode, and a position for each feed range.
-/// It holds no data and no credentials.
+/// The text is `cf2.` and base64 (for URLs, without padding) of JSON: the store id, the container's resource id, the
+/// mode, and a position for each feed range. Texts of the version before, `cf1.`, have no store id and are still read.
+/// A bookmark holds no data and no credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bookmark {
+    store: Option<StoreId>,
     container: ResourceId,
     mode: Mode,
     pieces: Vec<Piece>,
 }
 
 impl Bookmark {
-    pub(super) fn new(container: ResourceId, mode: Mode, pieces: Vec<Piece>) -> Self {
-        Self { container, mode, pieces }
+    pub(super) fn new(store: StoreId, container: ResourceId, mode: Mode, pieces: Vec<Piece>) -> Self {
+        Self { store: Some(store), container, mode, pieces }
+    }
+
+    /// The store that it belongs to; `None` if it was made by a version that did not write it.
+    pub fn store(&self) -> Option<&StoreId> {
+        self.store.as_ref()
     }
 
     /// The container that it belongs to.
@@ -44,6 +55,8 @@ impl Bookmark {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store: Option<StoreId>,
     container: String,
     mode: WireMode,
     ranges: Vec<(String, WireStart)>,
@@ -77,12 +90,14 @@ impl fmt::Display for Bookmark {
             (piece.range.to_string(), start)
         };
         let wire = Wire {
+            store: self.store.clone(),
             container: self.container.to_string(),
             mode: if self.mode == Mode::AllVersions { WireMode::All } else { WireMode::Latest },
             ranges: self.pieces.iter().map(range).collect(),
         };
         let json = serde_json::to_vec(&wire).map_err(|_| fmt::Error)?;
-        write!(f, "{VERSION_1}{}", base64::encode(&json))
+        let version = if self.store.is_some() { VERSION_2 } else { VERSION_1 };
+        write!(f, "{version}{}", URL_SAFE_NO_PAD.encode(&json))
     }
 }
 
@@ -97,17 +112,20 @@ impl FromStr for Bookmark {
 
     fn from_str(text: &str) -> Result<Self> {
         let text = text.trim();
-        let Some(coded) = text.strip_prefix(VERSION_1) else {
+        let Some(coded) = text.strip_prefix(VERSION_1).or_else(|| text.strip_prefix(VERSION_2)) else {
             return Err(refuse(match text.strip_prefix("cf").and_then(|rest| rest.split_once('.')) {
                 Some((version, _)) if !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()) => {
                     format!("bookmark version {version} is not known here: update this program")
                 }
-                _ => format!("this is not a bookmark: one begins with {VERSION_1}"),
+                _ => format!("this is not a bookmark: one begins with {VERSION_2}"),
             }));
         };
         let damaged = || refuse("the bookmark is damaged: copy it again, all of it".to_owned());
-        let json = base64::decode(coded).ok_or_else(damaged)?;
+        let json = URL_SAFE_NO_PAD.decode(coded).map_err(|error| damaged().with_source(error))?;
         let wire: Wire = serde_json::from_slice(&json).map_err(|error| damaged().with_source(error))?;
+        if wire.store.is_some() != text.starts_with(VERSION_2) {
+            return Err(damaged());
+        }
         let piece = |(range, start): (String, WireStart)| {
             let start = match start {
                 WireStart::Beginning => StartFrom::Beginning,
@@ -128,7 +146,7 @@ impl FromStr for Bookmark {
             WireMode::Latest => Mode::LatestVersion,
             WireMode::All => Mode::AllVersions,
         };
-        Ok(Self { container, mode, pieces })
+        Ok(Self { store: wire.store, container, mode, pieces })
     }
 }
 
@@ -148,26 +166,26 @@ mod tests {
             piece("20-30", Continuation::from_token("\"14\"").into()),
             piece("30-FF", StartFrom::Now),
         ];
-        Bookmark::new(ResourceId::container(1, 2), Mode::AllVersions, pieces)
+        Bookmark::new(StoreId::from_bits(7), ResourceId::container(1, 2), Mode::AllVersions, pieces)
     }
 
     #[test]
     fn a_bookmark_comes_back_from_its_text() {
         let text = bookmark().to_string();
-        assert!(text.starts_with("cf1.") && text.bytes().all(|byte| byte.is_ascii_graphic()), "{text}");
+        assert!(text.starts_with("cf2.") && text.bytes().all(|byte| byte.is_ascii_graphic()), "{text}");
         assert_eq!(text.parse::<Bookmark>().unwrap(), bookmark());
         assert_eq!(format!(" {text}\n").parse::<Bookmark>().unwrap(), bookmark());
     }
 
     #[test]
     fn garbage_is_refused_with_a_sentence() {
-        let coded = |json: &str| format!("cf1.{}", base64::encode(json.as_bytes()));
+        let coded = |json: &str| format!("cf1.{}", URL_SAFE_NO_PAD.encode(json));
         let good = bookmark().to_string();
         for (text, message) in [
-            ("", "this is not a bookmark: one begins with cf1."),
-            ("\"14\"", "this is not a bookmark: one begins with cf1."),
-            ("cf.", "this is not a bookmark: one begins with cf1."),
-            ("cf2.AAAA", "bookmark version 2 is not known here: update this program"),
+            ("", "this is not a bookmark: one begins with cf2."),
+            ("\"14\"", "this is not a bookmark: one begins with cf2."),
+            ("cf.", "this is not a bookmark: one begins with cf2."),
+            ("cf3.AAAA", "bookmark version 3 is not known here: update this program"),
             ("cf1.", "the bookmark is damaged: copy it again, all of it"),
             ("cf1.é", "the bookmark is damaged: copy it again, all of it"),
             (&good[..good.len() - 1], "the bookmark is damaged: copy it again, all of it"),
@@ -188,10 +206,33 @@ mod tests {
     }
 
     #[test]
+    fn a_bookmark_of_the_version_before_comes_back_as_it_was() {
+        // Printed by the code of a92fe1f, after a page of one of two ranges.
+        let text = "cf1.eyJjb250YWluZXIiOiJBQUFBQVlBQUFBST0iLCJtb2RlIjoibGF0ZXN0IiwicmFuZ2VzIjpbWyItMUZGRkZGRk\
+                    ZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkYiLHsiYWZ0ZXIiOiJcIjZcIiJ9XSxbIjFGRkZGRkZGRkZGRkZGRkZGRkZG\
+                    RkZGRkZGRkZGRkZGLUZGIiwiYmVnaW5uaW5nIl1dfQ";
+        let old: Bookmark = text.parse().unwrap();
+        assert_eq!(
+            (old.store(), old.container(), old.mode()),
+            (None, &ResourceId::container(1, 2), Mode::LatestVersion)
+        );
+        let starts: Vec<_> = old.pieces().iter().map(|piece| piece.start.clone()).collect();
+        assert_eq!(starts, [Continuation::from_token("\"6\"").into(), StartFrom::Beginning]);
+        assert_eq!(old.to_string(), text);
+    }
+
+    #[test]
+    fn a_text_is_of_the_version_that_it_says() {
+        let text = bookmark().to_string();
+        let old = text.replace("cf2.", "cf1.");
+        assert_eq!(old.parse::<Bookmark>().unwrap_err().kind(), ErrorKind::BadContinuation);
+    }
+
+    #[test]
     fn ranges_that_overlap_are_refused() {
         let container = ResourceId::container(1, 2);
         let json = format!(r#"{{"container":"{container}","mode":"latest","ranges":[["-20","now"],["10-FF","now"]]}}"#);
-        let text = format!("cf1.{}", base64::encode(json.as_bytes()));
+        let text = format!("cf1.{}", URL_SAFE_NO_PAD.encode(json));
         assert_eq!(text.parse::<Bookmark>().unwrap_err().kind(), ErrorKind::BadContinuation);
     }
 }

@@ -1,6 +1,5 @@
 //! The pull model: reading a container, a feed range or a partition key at the caller's own pace.
 
-mod base64;
 mod bookmark;
 
 use std::{collections::VecDeque, fmt, future::poll_fn, task::Poll};
@@ -84,17 +83,27 @@ impl Pull {
         Ok(Self::range(container, range, start))
     }
 
-    /// Goes on exactly where the bookmark was made, in the mode it was made in.
+    /// Resumes exactly where the bookmark was made, in the mode it was made in.
     ///
     /// # Errors
-    /// `ForeignContinuation` if the bookmark belongs to another container.
+    /// `ForeignContinuation` if the bookmark belongs to another container, or to a store that was restored or replaced
+    /// since. A bookmark of a version that did not write the store's identity is compared by container only.
     pub fn resume(container: &Container, bookmark: &Bookmark) -> Result<Self> {
-        let own = &container.identity().container;
+        let identity = container.identity();
+        if let Some(store) = bookmark.store().filter(|store| **store != identity.store) {
+            let (name, own) = (&identity.container_name, &identity.store);
+            let message = format!(
+                "the bookmark belongs to store {store}, but {name} is in store {own}: the store was restored or \
+                 replaced, and the position means nothing there; start again from the beginning, a time or now"
+            );
+            return Err(Error::new(ErrorKind::ForeignContinuation, message));
+        }
+        let own = &identity.container;
         if bookmark.container() != own {
-            let (name, other) = (&container.identity().container_name, bookmark.container());
+            let (name, other) = (&identity.container_name, bookmark.container());
             let message = format!(
                 "the bookmark belongs to container {other}, but {name} is {own}: pass the container that it was made \
-                 with, or start this one anew"
+                 with, or start again from the beginning, a time or now"
             );
             return Err(Error::new(ErrorKind::ForeignContinuation, message));
         }
@@ -108,7 +117,7 @@ impl Pull {
         Self { container: container.clone(), mode, max_items, pieces, prepared: false, quiet: 0, resumed: None }
     }
 
-    /// How many changes a page has at most; a transaction is never cut. Default: 1,000.
+    /// Sets the page bound. A page may exceed it for a transaction that the store does not cut. Default: 1,000.
     pub fn max_items(mut self, max_items: usize) -> Self {
         self.max_items = max_items;
         self
@@ -149,7 +158,7 @@ impl Pull {
             match read {
                 Ok(page) => {
                     charge += page.request_charge;
-                    if let Some(page) = self.take(page, charge) {
+                    if let Some(page) = self.take(page.into_value(), charge) {
                         return Ok(page);
                     }
                 }
@@ -170,7 +179,8 @@ impl Pull {
     pub fn bookmark(&self) -> Bookmark {
         let mut pieces: Vec<Piece> = self.pieces.iter().cloned().collect();
         pieces.sort_by(|a, b| a.range.cmp(&b.range));
-        Bookmark::new(self.container.identity().container, self.mode, pieces)
+        let identity = self.container.identity();
+        Bookmark::new(identity.store.clone(), identity.container, self.mode, pieces)
     }
 
     /// Waits until there may be something new. It may return for nothing, and a store that cannot tell never
@@ -218,7 +228,7 @@ impl Pull {
             if piece.start == StartFrom::Now {
                 let request = ReadChanges::new(piece.range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
                 match self.container.read_changes(request).await {
-                    Ok(page) => piece.start = page.continuation.into(),
+                    Ok(page) => piece.start = page.into_value().continuation.into(),
                     Err(error) if error.kind() == ErrorKind::RangeGone => return Ok(false),
                     Err(error) => return Err(error),
                 }
@@ -256,7 +266,7 @@ impl fmt::Debug for Pull {
 /// Changes of one range.
 #[derive(Clone, Debug, Serialize)]
 pub struct PullPage {
-    /// In LSN order; none if all ranges were asked and had nothing new.
+    /// In LSN order per partition key; none if all ranges were asked and had nothing new.
     pub changes: Vec<Change>,
     /// The keys that were read; none for an empty page.
     #[serde(serialize_with = "as_text")]

@@ -1,4 +1,4 @@
-//! Where to cut the key space: even ranges for a new container, the middle of a range that splits.
+//! Split points: even ranges for a new container, the middle of a range that splits.
 //!
 //! Boundaries are one below the round number (`1FFF...FF`, not `2000...00`), as in the service: some SDKs ignore
 //! trailing zero bytes, others do not.
