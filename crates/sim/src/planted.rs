@@ -1,0 +1,108 @@
+//! Planted bugs: each must be found, or the checks that should find it prove nothing.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use changefeed::mutant::Mutant;
+use parking_lot::Mutex;
+
+use crate::{run::run, scenario::Scenario, simulation::Violation};
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// In the simulation, by wrapping a store or a clock.
+    Seam(Seam),
+    /// In the processor, behind its feature.
+    Processor(Mutant),
+}
+
+/// A bug that a wrapper of a store or a clock can express.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seam {
+    /// Leases are written and deleted without If-Match.
+    LeaseWithoutIfMatch,
+    /// A write with an unknown effect is reported as not done.
+    UnknownTakenAsNotWritten,
+    /// The monotonic clock follows the wall clock, jumps included.
+    ClockFollowsWallClock,
+    /// The monotonic clock stands still while the machine sleeps.
+    ClockIgnoresSleep,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Seam(Seam::LeaseWithoutIfMatch),
+        Self::Seam(Seam::UnknownTakenAsNotWritten),
+        Self::Seam(Seam::ClockFollowsWallClock),
+        Self::Seam(Seam::ClockIgnoresSleep),
+        Self::Processor(Mutant::OwnerNameFence),
+        Self::Processor(Mutant::CheckpointBeforeDelegate),
+        Self::Processor(Mutant::SplitFromReadPosition),
+        Self::Processor(Mutant::ParentDeletedFirst),
+        Self::Processor(Mutant::ExpiryByWallClock),
+        Self::Processor(Mutant::NoSelfFencing),
+        Self::Processor(Mutant::GrantBeforeCheckpoint),
+        Self::Processor(Mutant::CheckpointBeforeDeadLetter),
+        Self::Processor(Mutant::StartNotAnchored),
+        Self::Processor(Mutant::HolesNotRepaired),
+    ];
+
+    /// The bug with this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|planted| planted.to_string() == name)
+    }
+
+    /// The bug in the processor, if it is one.
+    pub fn in_processor(self) -> Option<Mutant> {
+        match self {
+            Self::Processor(mutant) => Some(mutant),
+            Self::Seam(_) => None,
+        }
+    }
+
+    /// The bug in the simulation, if it is one.
+    pub fn in_seam(self) -> Option<Seam> {
+        match self {
+            Self::Seam(seam) => Some(seam),
+            Self::Processor(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Planted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seam(seam) => write!(f, "{seam:?}"),
+            Self::Processor(mutant) => write!(f, "{mutant:?}"),
+        }
+    }
+}
+
+/// The first seed below `budget` that shows the bug, and how. The result does not depend on the number of threads.
+pub fn hunt(planted: Planted, budget: u64, threads: usize) -> Option<(u64, Violation)> {
+    let (next, found) = (AtomicU64::new(0), Mutex::new(None::<(u64, Violation)>));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let over = found.lock().as_ref().is_some_and(|(first, _)| *first < seed);
+                    if seed >= budget || over {
+                        return;
+                    }
+                    if let Some(violation) = run(&Scenario::from_seed(seed), Some(planted), false).violation {
+                        let mut found = found.lock();
+                        if found.as_ref().is_none_or(|(first, _)| *first > seed) {
+                            *found = Some((seed, violation));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    found.into_inner()
+}
