@@ -151,6 +151,9 @@ impl Server {
             if document.is_gone() { " gone" } else { "" },
             if document.is_paused() { " paused" } else { "" },
         ));
+        if document.is_paused() && document.owner.is_some() && *sim.delegate_outages.lock() > 0 {
+            sim.cover(Sometimes::PausedWhileFailing);
+        }
         if document.isolates() {
             sim.cover(Sometimes::Isolated);
         }

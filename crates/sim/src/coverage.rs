@@ -104,6 +104,10 @@ sometimes! {
     Dropped => "host dropped with contexts alive",
     /// An operator paused a lease.
     Paused => "lease paused",
+    /// Every delegate call failed for a while.
+    DelegateOutage => "outage of what the delegate needs",
+    /// A lease was paused while its batch was failing.
+    PausedWhileFailing => "lease paused during such an outage",
     /// An operator resumed a lease.
     Resumed => "lease resumed",
     /// An operator moved a lease.

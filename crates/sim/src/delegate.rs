@@ -230,6 +230,7 @@ impl Delegate {
             changes.iter().position(|at| oracle.get(*at).is_some_and(|change| change.poison))
         };
         let expiration = self.timing.expiration * 1000;
+        let outage = *self.sim.delegate_outages.lock() > 0;
         self.sim.draw(&format!("delegate {}", self.name), |rng| {
             let mut pause = rng.between(plan.shortest * 1000, plan.longest * 1000);
             if chaos && rng.chance(plan.slow_per_mille) {
@@ -250,6 +251,7 @@ impl Delegate {
                     Behaviour::Each,
                     Behaviour::Panic,
                 ][style],
+                None if chaos && outage => Behaviour::Fail,
                 None if chaos => {
                     let behaviours = [
                         (plan.fail_per_mille, Behaviour::Fail),

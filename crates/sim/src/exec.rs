@@ -27,6 +27,9 @@ use crate::rng::Rng;
 /// More polls than this at one moment of simulated time means that a task is spinning.
 const POLLS_AT_ONE_MOMENT: u32 = 200_000;
 
+/// A poll that reads the clock more often than this does not return.
+const CLOCK_READS_IN_ONE_POLL: u64 = 100_000;
+
 /// How the message of a panic begins that a scenario wants.
 pub const INJECTED: &str = "injected";
 
@@ -127,6 +130,8 @@ pub struct Exec {
     now: Arc<AtomicU64>,
     /// When the task that is being polled was spawned.
     spawned: Arc<AtomicU64>,
+    /// How often the task that is being polled has asked for the time.
+    clock_reads: Arc<AtomicU64>,
     order: Order,
 }
 
@@ -156,6 +161,7 @@ impl Exec {
             woken: Arc::default(),
             now: Arc::default(),
             spawned: Arc::default(),
+            clock_reads: Arc::default(),
             order,
         }
     }
@@ -163,6 +169,12 @@ impl Exec {
     /// Microseconds since the beginning.
     pub fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
+    }
+
+    /// A task asks for the time; one that does so without end in a single poll is spinning.
+    pub fn count_clock_read(&self) {
+        let reads = self.clock_reads.fetch_add(1, Ordering::Relaxed);
+        assert!(reads < CLOCK_READS_IN_ONE_POLL, "spins: a poll does not return");
     }
 
     /// When the task that is running now was spawned.
@@ -339,6 +351,7 @@ impl Exec {
         }
         drop(inner);
         self.spawned.store(spawned, Ordering::Relaxed);
+        self.clock_reads.store(0, Ordering::Relaxed);
         let poll =
             std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         match poll {

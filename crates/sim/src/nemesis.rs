@@ -98,15 +98,22 @@ async fn inject(sim: &Arc<Simulation>, number: u64, fault: Fault) {
             sim.hosts.lock().mismatch(host, false);
             restart(sim, host).await;
         }
+        FaultKind::DelegateOutage { length } => {
+            *sim.delegate_outages.lock() += 1;
+            sim.cover(Sometimes::DelegateOutage);
+            pass(length).await;
+            *sim.delegate_outages.lock() -= 1;
+        }
         FaultKind::RollingDeploy { pause } => rolling_deploy(sim, pause).await,
         FaultKind::Operator(command) => operator::perform(sim, number, command, left).await,
     }
 }
 
 /// Stops a host, waits until it is down, and starts it again.
-async fn restart(sim: &Arc<Simulation>, host: usize) {
+pub async fn restart(sim: &Arc<Simulation>, host: usize) {
+    let end = sim.exec.now() + 2 * sim.scenario.processor.stop_deadline * 1000;
     hosts::stop(sim, host, false);
-    while *sim.chaos.lock() && !sim.hosts.lock().is_down(host) {
+    while sim.exec.now() < end && !sim.hosts.lock().is_down(host) {
         sim.exec.sleep(Duration::from_millis(250)).await;
     }
     hosts::start(sim, host, false);

@@ -65,6 +65,7 @@ impl fmt::Debug for SimRuntime {
 
 impl Runtime for SimRuntime {
     fn monotonic(&self) -> Duration {
+        self.exec.count_clock_read();
         if self.seam == Some(Seam::ClockFollowsWallClock) {
             return Duration::from_millis(self.wall().as_millis());
         }
@@ -82,6 +83,7 @@ impl Runtime for SimRuntime {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.exec.count_clock_read();
         let micros = u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
         // One more for the rounding: a sleep until a moment must not end before it.
         let rounding = u64::from(micros > 0 && self.clocks.drift_ppm != 0);

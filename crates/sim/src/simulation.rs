@@ -94,6 +94,8 @@ pub struct Simulation {
     pub windows: Mutex<Vec<Window>>,
     /// Whether the fault phase lasts.
     pub chaos: Mutex<bool>,
+    /// The number of outages of this moment that make every delegate call fail.
+    pub delegate_outages: Mutex<u32>,
     waiters: Mutex<(u64, BTreeMap<u64, Waiter>)>,
     trace: Mutex<Trace>,
     coverage: Mutex<Coverage>,
@@ -131,6 +133,7 @@ impl Simulation {
             hosts: Mutex::new(hosts),
             windows: Mutex::default(),
             chaos: Mutex::new(true),
+            delegate_outages: Mutex::default(),
             waiters: Mutex::default(),
             trace: Mutex::new(Trace::new(keep_trace)),
             coverage: Mutex::default(),

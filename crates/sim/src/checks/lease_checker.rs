@@ -212,7 +212,9 @@ impl LeaseChecker {
         };
         if matches!(kind, ProcessKind::Host | ProcessKind::Previous) {
             self.check_dropped(&new, writer)?;
-            check_position(old.as_ref(), &new, lease.range.as_ref(), oracle)?;
+            if !self.resetting {
+                check_position(old.as_ref(), &new, lease.range.as_ref(), oracle)?;
+            }
         }
         lease.written = writer.now;
         lease.paused = new.is_paused().then(|| old.as_ref().and_then(|old| old.paused).unwrap_or(writer.now));

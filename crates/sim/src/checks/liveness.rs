@@ -27,6 +27,12 @@ pub async fn quiet_phase(sim: &Arc<Simulation>, writer: &mut Writer) {
     }
     if sim.scenario.processor.dead_letter_after.is_none() {
         writer.repair().await;
+        // Pages that hosts have already read still hold the old versions.
+        if sim.scenario.workload.unparsable_per_mille > 0 {
+            for host in 0..sim.scenario.hosts.len() {
+                nemesis::restart(sim, host).await;
+            }
+        }
     }
     for _ in 0..10 {
         writer.write().await;

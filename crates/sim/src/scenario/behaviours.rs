@@ -152,10 +152,7 @@ impl Apply<'_> {
                 }
                 self.faults(3, |apply| FaultKind::Drop { host: apply.host(), down: expiration + apply.length() });
             }
-            Behaviour::Pauses => self.faults(4, |apply| {
-                let (pick, length) = (apply.one_or_all(), apply.length() + expiration);
-                FaultKind::Operator(OperatorCommand::Pause { pick, length })
-            }),
+            Behaviour::Pauses => self.pauses(),
             Behaviour::Seeks => self.seeks(),
             Behaviour::Resets => self.faults(1, |_| FaultKind::Operator(OperatorCommand::Reset)),
             Behaviour::SlowReads => {
@@ -261,6 +258,21 @@ impl Apply<'_> {
         self.scenario.processor.max_items = self.scenario.processor.max_items.max(10);
     }
 
+    fn pauses(&mut self) {
+        let expiration = self.scenario.processor.expiration;
+        let failing = !self.planned && self.rng.chance(600);
+        for _ in 0..self.rng.between(1, 4) {
+            let at = self.rng.below(self.scenario.chaos);
+            let (pick, length) = (self.one_or_all(), self.length() + 3 * expiration);
+            let kind = FaultKind::Operator(OperatorCommand::Pause { pick, length });
+            self.scenario.faults.push(Fault { at, kind });
+            if failing {
+                let at = at.saturating_sub(self.rng.below(expiration));
+                self.scenario.faults.push(Fault { at, kind: FaultKind::DelegateOutage { length: length + expiration } });
+            }
+        }
+    }
+
     fn seeks(&mut self) {
         let all_versions = self.scenario.processor.all_versions;
         let with_split = self.rng.chance(500);
@@ -272,12 +284,16 @@ impl Apply<'_> {
                 4 => SeekTarget::Now,
                 _ => SeekTarget::Continuation(part),
             };
-            let pick = self.one_or_all();
+            let pick = if with_split { None } else { self.one_or_all() };
             self.scenario.faults.push(Fault { at, kind: FaultKind::Operator(OperatorCommand::Seek { pick, to }) });
             if with_split {
-                let before = self.rng.below(self.scenario.processor.poll);
-                let kind = FaultKind::Split { pick: self.rng.number() };
-                self.scenario.faults.push(Fault { at: at.saturating_sub(before), kind });
+                // The split is noticed within a poll interval, while the seek moves lease after lease.
+                for _ in 0..3 {
+                    let before = self.rng.below(self.scenario.processor.poll);
+                    let kind = FaultKind::Split { pick: self.rng.number() };
+                    self.scenario.faults.push(Fault { at: at.saturating_sub(before), kind });
+                }
+                (self.scenario.network.fastest_micros, self.scenario.network.slowest_micros) = (5000, 100_000);
             }
         }
     }

@@ -45,6 +45,7 @@ impl Scenario {
             | FaultKind::DuplicateInstance { .. }
             | FaultKind::Drop { .. }
             | FaultKind::Mismatch { .. }
+            | FaultKind::DelegateOutage { .. }
             | FaultKind::DamageLease { .. }
             | FaultKind::DuplicateLease { .. } => true,
             FaultKind::StoreFault { store, kind, .. } => *store == Store::Leases && *kind != StoreFault::NoDeletes,

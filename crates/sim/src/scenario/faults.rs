@@ -48,6 +48,8 @@ pub enum FaultKind {
     Mismatch { host: usize, length: u64 },
     /// All hosts are stopped and started one after the other.
     RollingDeploy { pause: u64 },
+    /// Every delegate call fails for a while.
+    DelegateOutage { length: u64 },
     /// An operator uses `Control`.
     Operator(OperatorCommand),
 }
