@@ -207,7 +207,10 @@ impl Server {
         let in_a_row = sim.deliveries.lock().dead_letter(self.process, text("lease"));
         if !deserved && in_a_row > DEAD_LETTERS_IN_A_ROW && sim.hosts.lock().is_mismatched(self.process) {
             let lease = text("lease");
-            sim.violated("S13", format!("lease {lease}: {in_a_row} dead letters in a row for a type that fits nothing"));
+            sim.violated(
+                "S13",
+                format!("lease {lease}: {in_a_row} dead letters in a row for a type that fits nothing"),
+            );
         }
     }
 }

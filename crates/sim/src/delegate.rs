@@ -102,7 +102,8 @@ impl Drop for CallGuard<'_> {
         let crashed = sim.scenario.network.panics > 0
             || sim.exec.is_dead(*process)
             || sim.leases.lock().dropped_at(*process).is_some();
-        if !self.watching || crashed || sim.hosts.lock().stalled_since(*host, sim.exec.now().saturating_sub(30_000_000)) {
+        if !self.watching || crashed || sim.hosts.lock().stalled_since(*host, sim.exec.now().saturating_sub(30_000_000))
+        {
             return;
         }
         let token = self.token;
@@ -190,7 +191,7 @@ impl Delegate {
             automatic: !plan.is_manual(),
             planned_only: plan.is_planned_only(),
             partial: plan.workload.unparsable_per_mille > 0,
-            reliable: plan.is_calm() && !plan.has_store_faults() && plan.network.slowest_micros < 50_000,
+            reliable: self.is_reliable(),
         };
         let mut cover = |what| sim.cover(what);
         let begun = sim.deliveries.lock().begin(&call, sim.exec.now(), &mut oracle, &sim.leases.lock(), &mut cover);
@@ -217,9 +218,33 @@ impl Delegate {
                 self.sim.cover(Sometimes::Cancelled);
                 self.sim.log(format_args!("{} is cancelled", self.name));
             }
-            () = sleep => {}
+            () = sleep => self.check_cancelled(guard.token),
         }
         guard.watching = false;
+    }
+
+    /// S18: a call that was not cancelled although its lease was paused or requested long enough ago for the owner to
+    /// know.
+    fn check_cancelled(&self, token: &str) {
+        let (sim, now) = (&self.sim, self.sim.exec.now());
+        let bound = 2 * self.timing.renew * 1000 + 1_000_000;
+        let signalled = {
+            let leases = sim.leases.lock();
+            let lease = leases.by_token(token).filter(|lease| lease.holder == Some(self.process));
+            lease.and_then(|lease| [lease.paused, lease.requested].into_iter().flatten().min())
+        };
+        let Some(since) = signalled.filter(|since| now - since > bound) else { return };
+        if self.is_reliable() && !sim.hosts.lock().stalled_since(self.host, since) {
+            let ago = (now - since) / 1000;
+            let message = format!("lease {token} was paused or requested {ago} ms ago, and `cancelled` has not fired");
+            sim.violated("S18", message);
+        }
+    }
+
+    /// Whether the lease store answers every request soon.
+    fn is_reliable(&self) -> bool {
+        let plan = &self.sim.scenario;
+        plan.is_calm() && !plan.has_store_faults() && plan.network.slowest_micros < 50_000
     }
 
     fn plan(&self, changes: &[usize]) -> (Behaviour, Duration) {

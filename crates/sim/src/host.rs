@@ -1,11 +1,7 @@
 //! One process with a processor in it. Beside the delegate and the operator, the only place that uses the API of the
 //! processor.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use changefeed::{
     Backoff, Changes, Checkpoint, Context, DeadLetter, Fits, LeaseTiming, Notification, Processor, ProcessorBuilder,
@@ -163,8 +159,7 @@ impl HostProcess {
         let millis = Duration::from_millis;
         let (monitored, leases) = (self.container(Store::Feed), self.container(Store::Leases));
         let Timing { acquire, renew, expiration } = self.timing;
-        let timing =
-            LeaseTiming { acquire: millis(acquire), renew: millis(renew), expiration: millis(expiration) };
+        let timing = LeaseTiming { acquire: millis(acquire), renew: millis(renew), expiration: millis(expiration) };
         let checkpoint = if scenario.is_manual() { Checkpoint::Manual } else { Checkpoint::Automatic };
         let mut builder = Processor::builder(PROCESSOR, &monitored, &leases)
             .instance_name(&*self.name)
@@ -259,7 +254,7 @@ fn check_loss(
         sim.cover(Sometimes::SelfFenced);
         let now = sim.exec.now();
         // A response that arrives at this very moment may be handled after the decision.
-        let since = leases.confirmed_before(process, token, now).map(|begun| now - begun);
+        let since = leases.ownerships.confirmed_before(process, token, now).map(|begun| now - begun);
         let least = expiration * 7 / 10;
         return match since {
             Some(since) if since < least => {

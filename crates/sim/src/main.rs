@@ -74,7 +74,9 @@ fn scenario(args: &Args) -> Result<Scenario, String> {
 #[expect(clippy::disallowed_methods, reason = "`--minutes` counts real time")]
 fn soak(args: &Args, minutes: u64) -> bool {
     let begun = Instant::now();
-    report(&Campaign::run(args.seed.unwrap_or(UNUSED_SEEDS), args.threads, |seed| (begun.elapsed().as_secs() < minutes * 60).then(|| draw(args, seed))))
+    report(&Campaign::run(args.seed.unwrap_or(UNUSED_SEEDS), args.threads, |seed| {
+        (begun.elapsed().as_secs() < minutes * 60).then(|| draw(args, seed))
+    }))
 }
 
 fn report(campaign: &Campaign) -> bool {

@@ -57,9 +57,8 @@ impl Operator {
         sim.leases.lock().register(process, facts);
         let label: Arc<str> = name.into();
         let rng = Arc::new(Mutex::new(Rng::new(sim.scenario.seed, &format!("network {name}"))));
-        let container = |store| {
-            Container::new(Arc::new(SimStore::new(sim, process, usize::MAX, &label, store, Arc::clone(&rng))))
-        };
+        let container =
+            |store| Container::new(Arc::new(SimStore::new(sim, process, usize::MAX, &label, store, Arc::clone(&rng))));
         let clocks = Arc::new(Clocks { drift_ppm: 0, offset_millis: Mutex::new(0), suspended: Mutex::new(0) });
         let random = Rng::new(sim.scenario.seed, name);
         let runtime: Arc<dyn Runtime> = Arc::new(SimRuntime::new(&sim.exec, process, &clocks, random, None));
@@ -84,11 +83,8 @@ impl Operator {
 
     async fn pause(&self, scope: &Scope, paused: bool) {
         for _ in 0..TRIES {
-            let done = if paused {
-                self.control.pause(scope.clone()).await
-            } else {
-                self.control.resume(scope.clone()).await
-            };
+            let done =
+                if paused { self.control.pause(scope.clone()).await } else { self.control.resume(scope.clone()).await };
             match done {
                 Ok(leases) => {
                     let verb = if paused { "paused" } else { "resumed" };

@@ -181,9 +181,7 @@ impl Oracle {
 
     /// Changes that are owed and were not handled.
     pub fn unhandled(&self) -> impl Iterator<Item = &WrittenChange> {
-        let open = |change: &WrittenChange| {
-            !change.dead_lettered && change.handled == 0 || change.due_since.is_some()
-        };
+        let open = |change: &WrittenChange| !change.dead_lettered && change.handled == 0 || change.due_since.is_some();
         let all = self.changes.iter().enumerate();
         all.filter(move |(at, change)| self.is_owed(*at, change) && open(change)).map(|(_, change)| change)
     }
@@ -218,7 +216,8 @@ impl Oracle {
 
     /// Items whose newest change does not parse.
     pub fn unparsable_items(&self) -> Vec<u32> {
-        let newest = self.newest.iter().filter(|(_, at)| self.changes.get(**at).is_some_and(|change| change.unparsable));
+        let newest =
+            self.newest.iter().filter(|(_, at)| self.changes.get(**at).is_some_and(|change| change.unparsable));
         newest.map(|(item, _)| *item).collect()
     }
 

@@ -96,7 +96,9 @@ impl SimStore {
             Some(StoreFault::NoRequests) => route.outcome = Outcome::RequestLost,
             Some(StoreFault::Slow(millis)) => route.there += rng.below(millis * 1000),
             Some(StoreFault::HungReads | StoreFault::SlowReads(_)) => {}
-            Some(StoreFault::Hang) => route.outcome = if rng.chance(500) { Outcome::Hung } else { Outcome::DoneAndHung },
+            Some(StoreFault::Hang) => {
+                route.outcome = if rng.chance(500) { Outcome::Hung } else { Outcome::DoneAndHung }
+            }
         }
         route
     }

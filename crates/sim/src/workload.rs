@@ -128,8 +128,12 @@ impl Writer {
         let deleted = existed && self.rng.chance(plan.delete_per_mille);
         let killer = chaos && !deleted && self.killers > 0 && self.numbers > 20 && self.rng.chance(50);
         let poison = chaos && !deleted && !killer && self.rng.chance(plan.poison_per_mille);
-        let unparsable =
-            chaos && !deleted && !killer && !poison && plan.unparsable_per_mille > 0 && self.rng.chance(plan.unparsable_per_mille);
+        let unparsable = chaos
+            && !deleted
+            && !killer
+            && !poison
+            && plan.unparsable_per_mille > 0
+            && self.rng.chance(plan.unparsable_per_mille);
         self.killers -= u32::from(killer);
         if let Some(exists) = self.exists.get_mut(item as usize) {
             *exists = !deleted;
@@ -146,7 +150,8 @@ impl Writer {
             self.sim.cover(Sometimes::Unparsable);
         }
         let number = self.numbers;
-        let change = WrittenChange { number, item, key, deleted, poison, killer, unparsable, ..WrittenChange::default() };
+        let change =
+            WrittenChange { number, item, key, deleted, poison, killer, unparsable, ..WrittenChange::default() };
         (write, change)
     }
 }

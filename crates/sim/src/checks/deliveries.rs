@@ -87,7 +87,7 @@ impl Deliveries {
         if session.open {
             return Err(("S9", format!("lease {token} was acquired twice by process {process}")));
         }
-        let (taken_at, number) = (leases.taken_at(process, token), self.numbers);
+        let (taken_at, number) = (leases.ownerships.taken_at(process, token), self.numbers);
         *session = Session { number, open: true, taken_at, ..Session::default() };
         Ok(())
     }
@@ -190,9 +190,10 @@ impl Deliveries {
     /// S8: planned moves do not run a batch on two hosts at once.
     fn check_overlap(&self, call: &Call<'_>, changes: &[usize]) -> Result<(), Broken> {
         for ((process, token), session) in self.sessions.iter().filter(|((process, _), _)| *process != call.process) {
-            let same = session.running.as_ref().is_some_and(|running| {
-                running.changes.iter().any(|change| changes.contains(change))
-            });
+            let same = session
+                .running
+                .as_ref()
+                .is_some_and(|running| running.changes.iter().any(|change| changes.contains(change)));
             if same {
                 let message = format!("lease {token}: the batch that process {process} handles begins elsewhere, too");
                 return Err(("S8", message));
@@ -271,7 +272,7 @@ fn check_owner(call: &Call<'_>, leases: &LeaseChecker, cover: &mut dyn FnMut(Som
     if leases.is_held_by(process, token) {
         return Ok(());
     }
-    let Some((lost, end)) = leases.end_of(process, token) else {
+    let Some((lost, end)) = leases.ownerships.end_of(process, token) else {
         return Err(("S7", format!("process {process} works on lease {token}, which it never had")));
     };
     let late = call.decided.saturating_sub(lost);
@@ -283,7 +284,10 @@ fn check_owner(call: &Call<'_>, leases: &LeaseChecker, cover: &mut dyn FnMut(Som
         }
         _ => {
             let late = late / 1000;
-            Err(("S7", format!("process {process} begins work on lease {token} {late} ms after it had ended ({end:?})")))
+            Err((
+                "S7",
+                format!("process {process} begins work on lease {token} {late} ms after it had ended ({end:?})"),
+            ))
         }
     }
 }

@@ -1,21 +1,17 @@
 //! Checks at every write to a lease: S2 to S5, S10, S17, and how each ownership ended.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Broken,
     key_range::KeyRange,
     lease_document::{DocumentKey, LeaseDocument, Start},
+    ownerships::Ownerships,
+    position::check_position,
     takeover::{End, Process, ProcessKind, Takeover},
     tiling::{Tiling, is_tiled},
 };
 use crate::{coverage::Sometimes, exec::ProcessId, oracle::Oracle, runtime::EPOCH_MILLIS};
-
-/// How many confirmed writes of a lease are remembered.
-const CONFIRMED: usize = 64;
 
 /// A lease as the store has it.
 #[derive(Clone, Debug)]
@@ -59,14 +55,10 @@ pub struct Writer {
 pub struct LeaseChecker {
     leases: BTreeMap<DocumentKey, Lease>,
     processes: BTreeMap<ProcessId, Process>,
-    sessions: BTreeMap<String, ProcessId>,
     /// Ranges by physical range id, for leases that do not name their keys.
     physical: BTreeMap<String, KeyRange>,
-    /// The checkpoint with which a process last took a lease.
-    taken: BTreeMap<(ProcessId, String), Option<u64>>,
-    ends: BTreeMap<(ProcessId, String), (u64, End)>,
-    /// When a process sent its last writes of a lease of its own, and when it received the response.
-    confirmed: BTreeMap<(ProcessId, String), VecDeque<(u64, u64)>>,
+    /// What processes did with leases.
+    pub ownerships: Ownerships,
     /// When processes dropped their running processor.
     dropped: BTreeMap<ProcessId, u64>,
     steals: BTreeMap<ProcessId, u64>,
@@ -132,37 +124,14 @@ impl LeaseChecker {
         self.leases.values().nth(usize::try_from(number % count.max(1)).unwrap_or_default())
     }
 
-    /// The checkpoint with which a process last took a lease. Others may have taken it since.
-    pub fn taken_at(&self, process: ProcessId, token: &str) -> Option<u64> {
-        self.taken.get(&(process, token.to_owned())).copied().flatten()
-    }
-
-    /// How a process lost a lease, and when.
-    pub fn end_of(&self, process: ProcessId, token: &str) -> Option<(u64, End)> {
-        self.ends.get(&(process, token.to_owned())).copied()
-    }
-
     /// A process received the response to a write. Only writes of the holder renew: a request by another process with
     /// the same instance name does not.
     pub fn confirm(&mut self, process: ProcessId, lease: &LeaseDocument, sent: u64, received: u64) {
-        let own = match lease.session() {
-            Some(session) => self.sessions.get(session) == Some(&process),
-            None => self.leases.get(&lease.key).is_some_and(|lease| lease.holder == Some(process)),
-        };
-        if !own {
-            return;
+        let held = || self.leases.get(&lease.key).is_some_and(|lease| lease.holder == Some(process));
+        let own = lease.session().map_or_else(held, |session| self.ownerships.is_session_of(process, session));
+        if own {
+            self.ownerships.confirm(process, &lease.token, sent, received);
         }
-        let writes = self.confirmed.entry((process, lease.token.clone())).or_default();
-        if writes.len() == CONFIRMED {
-            writes.pop_front();
-        }
-        writes.push_back((sent, received));
-    }
-
-    /// When a process sent the last write whose response it had received before this moment.
-    pub fn confirmed_before(&self, process: ProcessId, token: &str, moment: u64) -> Option<u64> {
-        let writes = self.confirmed.get(&(process, token.to_owned()))?;
-        writes.iter().rev().find(|(_, received)| *received < moment).map(|(sent, _)| *sent)
     }
 
     /// `.info` was written: the first leases are complete.
@@ -213,7 +182,8 @@ impl LeaseChecker {
         if matches!(kind, ProcessKind::Host | ProcessKind::Previous) {
             self.check_dropped(&new, writer)?;
             if !self.resetting {
-                check_position(old.as_ref(), &new, lease.range.as_ref(), oracle)?;
+                let before = old.as_ref().map(|old| &*old.document);
+                check_position(before, &new, lease.range.as_ref(), oracle)?;
             }
         }
         lease.written = writer.now;
@@ -274,10 +244,8 @@ impl LeaseChecker {
 
     fn note_taken(&mut self, new: &LeaseDocument, holder: Option<ProcessId>) {
         let Some(holder) = holder else { return };
-        if let Some(session) = new.session().filter(|_| self.kind(holder) == ProcessKind::Host) {
-            self.sessions.insert(session.to_owned(), holder);
-        }
-        self.taken.insert((holder, new.token.clone()), new.position());
+        let session = new.session().filter(|_| self.kind(holder) == ProcessKind::Host);
+        self.ownerships.taken(holder, &new.token, session, new.position());
     }
 
     /// The narrowest lease that the new one lies in; of two with the same range the younger, which replaces the other.
@@ -294,7 +262,7 @@ impl LeaseChecker {
 
     fn ended(&mut self, holder: Option<ProcessId>, token: &str, writer: Writer, end: End) {
         if let Some(holder) = holder {
-            self.ends.insert((holder, token.to_owned()), (writer.now, end));
+            self.ownerships.ended(holder, token, writer.now, end);
         }
     }
 
@@ -343,7 +311,11 @@ impl LeaseChecker {
         }
         if new.generation() <= before.generation() {
             let moved = new.continuation != before.continuation || new.owner != before.owner;
-            return if moved { Err(("S17", format!("a command moved lease {} silently", new.token))) } else { Ok(lease) };
+            return if moved {
+                Err(("S17", format!("a command moved lease {} silently", new.token)))
+            } else {
+                Ok(lease)
+            };
         }
         cover(Sometimes::Sought);
         if self.splitters.contains_key(&new.token) {
@@ -389,8 +361,7 @@ impl LeaseChecker {
         if new.is_gone() && !before.is_gone() {
             self.check_sought(old, &token)?;
         }
-        let moved =
-            (&before.owner, before.epoch(), before.session()) != (&new.owner, new.epoch(), new.session());
+        let moved = (&before.owner, before.epoch(), before.session()) != (&new.owner, new.epoch(), new.session());
         if !moved {
             if old.holder != Some(writer.process)
                 && kind != ProcessKind::DotNet
@@ -504,8 +475,10 @@ impl LeaseChecker {
     /// S17: a lease that an operator moved ends only if its successors went along.
     fn check_sought(&self, old: &Lease, token: &str) -> Result<(), Broken> {
         let (Some(range), generation) = (&old.range, old.document.generation()) else { return Ok(()) };
-        let successors = self.leases.values().filter(|lease| lease.document.token != token && !lease.document.is_gone());
-        let mut overlapping = successors.filter(|lease| lease.range.as_ref().is_some_and(|other| other.overlaps(range)));
+        let successors =
+            self.leases.values().filter(|lease| lease.document.token != token && !lease.document.is_gone());
+        let mut overlapping =
+            successors.filter(|lease| lease.range.as_ref().is_some_and(|other| other.overlaps(range)));
         match overlapping.find(|lease| lease.document.generation() < generation) {
             Some(lease) => {
                 let message = format!(
@@ -577,33 +550,4 @@ impl LeaseChecker {
 fn ranges(leases: &BTreeMap<DocumentKey, Lease>) -> impl Iterator<Item = (&str, KeyRange)> {
     let alive = leases.values().filter(|lease| !lease.document.is_gone());
     alive.filter_map(|lease| Some((lease.document.token.as_str(), lease.range.clone()?)))
-}
-
-/// S2 and S3: what a checkpoint may say.
-fn check_position(
-    old: Option<&Lease>,
-    new: &LeaseDocument,
-    range: Option<&KeyRange>,
-    oracle: &Oracle,
-) -> Result<(), Broken> {
-    let before = old.and_then(|old| old.document.position());
-    let after = new.position();
-    if let Some(old) = old
-        && old.document.generation() == new.generation()
-        && after < before
-    {
-        let message = format!("checkpoint of lease {} went back from {before:?} to {after:?}", new.token);
-        return Err(("S3", message));
-    }
-    let (Some(after), Some(range)) = (after.filter(|after| Some(*after) != before), range) else { return Ok(()) };
-    match oracle.undone(range, before.unwrap_or(0), after) {
-        None => Ok(()),
-        Some(change) => {
-            let message = format!(
-                "checkpoint {after} of lease {} passes the change of item {} at {}, which was not handled",
-                new.token, change.item, change.lsn
-            );
-            Err(("S2", message))
-        }
-    }
 }

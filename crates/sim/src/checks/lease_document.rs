@@ -43,13 +43,13 @@ impl LeaseDocument {
         let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
         let token = text("LeaseToken").or_else(|| text("PartitionId"))?;
         let is_feed_range = value.get("version").and_then(Value::as_u64) == Some(1);
-        let stored = value.get("FeedRange").and_then(|range| range.get("Range")).and_then(|bounds| {
-            KeyRange::parse(bounds.get("min")?.as_str()?, bounds.get("max")?.as_str()?)
-        });
+        let stored = value
+            .get("FeedRange")
+            .and_then(|range| range.get("Range"))
+            .and_then(|bounds| KeyRange::parse(bounds.get("min")?.as_str()?, bounds.get("max")?.as_str()?));
         let range = stored.or_else(|| KeyRange::from_token(&token).filter(|_| is_feed_range));
         let entries = value.get("properties").and_then(Value::as_object).into_iter().flatten();
-        let properties =
-            entries.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+        let properties = entries.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
         Some(Self {
             key: (text("id")?, text("partitionKey")),
             token,

@@ -143,7 +143,14 @@ fn limit(sim: &Simulation) -> u64 {
     let reads = (20 + waiting / items) * sim.scenario.network.slow_reads;
     let backlog = waiting * longest_delivery(sim) + reads;
     let expiration = sim.scenario.longest_expiration();
-    3 * expiration + 10 * plan.acquire + 60_000 + crashes(sim) + bisections(sim) + backlog + long_calls(sim) + repetition(sim)
+    3 * expiration
+        + 10 * plan.acquire
+        + 60_000
+        + crashes(sim)
+        + bisections(sim)
+        + backlog
+        + long_calls(sim)
+        + repetition(sim)
 }
 
 /// The time of calls that began before the quiet phase.

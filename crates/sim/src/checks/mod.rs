@@ -10,6 +10,8 @@ pub mod key_range;
 pub mod lease_checker;
 pub mod lease_document;
 pub mod liveness;
+pub mod ownerships;
+pub mod position;
 pub mod reports;
 pub mod takeover;
 pub mod tiling;

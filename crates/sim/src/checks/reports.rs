@@ -69,7 +69,7 @@ pub fn read_hangs(sim: &Arc<Simulation>, process: ProcessId, host: usize, range:
             };
             let lease = leases.leases().find(of_range);
             lease.is_some_and(|lease| {
-                let ended = leases.end_of(process, &lease.document.token).is_some_and(|(at, _)| at >= begun);
+                let ended = leases.ownerships.end_of(process, &lease.document.token).is_some_and(|(at, _)| at >= begun);
                 lease.holder == Some(process) && !ended && lease.paused.is_none()
             })
         };

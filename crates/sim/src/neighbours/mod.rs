@@ -112,9 +112,8 @@ impl Neighbour {
         sim.leases.lock().register(process, facts);
         let label: Arc<str> = name.as_str().into();
         let rng = Arc::new(Mutex::new(Rng::new(sim.scenario.seed, &format!("network {name}"))));
-        let container = |store| {
-            Container::new(Arc::new(SimStore::new(sim, process, usize::MAX, &label, store, Arc::clone(&rng))))
-        };
+        let container =
+            |store| Container::new(Arc::new(SimStore::new(sim, process, usize::MAX, &label, store, Arc::clone(&rng))));
         sim.log(format_args!("{name} starts as process {process}, a neighbour: {:?}", plan.kind));
         Self {
             feed: container(Store::Feed),

@@ -42,7 +42,9 @@ impl Neighbour {
             && !all.iter().any(|seen| requested(&seen))
         {
             let of_victim = |seen: &&Seen| {
-                seen.document.owner.as_deref() == Some(*victim) && usable(seen) && seen.document.requested_by().is_none()
+                seen.document.owner.as_deref() == Some(*victim)
+                    && usable(seen)
+                    && seen.document.requested_by().is_none()
             };
             actions.extend(all.iter().find(of_victim).map(|seen| Action::Request(seen.document.key.clone())));
         }

@@ -78,8 +78,11 @@ impl Scenario {
     /// The scenario of a seed, with behaviours that the seed switches on.
     pub fn from_seed(seed: u64) -> Self {
         let rng = &mut Rng::new(seed, "behaviours");
-        let on: Vec<Behaviour> =
-            Behaviour::ALL.iter().filter(|(_, per_mille)| rng.chance(*per_mille)).map(|(behaviour, _)| *behaviour).collect();
+        let on: Vec<Behaviour> = Behaviour::ALL
+            .iter()
+            .filter(|(_, per_mille)| rng.chance(*per_mille))
+            .map(|(behaviour, _)| *behaviour)
+            .collect();
         Self::with(seed, &on)
     }
 
@@ -162,7 +165,8 @@ impl Apply<'_> {
             }
             Behaviour::HungReads => self.faults(2, |apply| {
                 let (store, host) = (Store::Feed, apply.rng.chance(600).then(|| apply.host()));
-                let kind = if apply.rng.chance(700) { StoreFault::HungReads } else { StoreFault::SlowReads(expiration) };
+                let kind =
+                    if apply.rng.chance(700) { StoreFault::HungReads } else { StoreFault::SlowReads(expiration) };
                 FaultKind::StoreFault { store, host, kind, length: 90_000 + apply.rng.below(200_000) }
             }),
             Behaviour::StorePanics => self.scenario.network.panics = self.rng.pick(&[10, 50, 300]),
@@ -268,7 +272,9 @@ impl Apply<'_> {
             self.scenario.faults.push(Fault { at, kind });
             if failing {
                 let at = at.saturating_sub(self.rng.below(expiration));
-                self.scenario.faults.push(Fault { at, kind: FaultKind::DelegateOutage { length: length + expiration } });
+                self.scenario
+                    .faults
+                    .push(Fault { at, kind: FaultKind::DelegateOutage { length: length + expiration } });
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Draws the basic part of a scenario from a seed. Each class of faults is on or off for a whole run.
 
 use super::{
-    CheckpointPlan, DelegatePlan, Fault, HostPlan, FinalStep, NetworkPlan, ProcessorPlan, Scenario, Store, StoreFault,
-    WakePlan, WorkloadPlan, FaultKind,
+    CheckpointPlan, DelegatePlan, Fault, FaultKind, FinalStep, HostPlan, NetworkPlan, ProcessorPlan, Scenario, Store,
+    StoreFault, WakePlan, WorkloadPlan,
 };
 use crate::{exec::Order, rng::Rng};
 

@@ -1,6 +1,8 @@
 //! What follows from a scenario: which excuses it gives, and which bounds hold in it.
 
-use super::{CheckpointPlan, DelegatePlan, Fault, FaultKind, FinalStep, OperatorCommand, Scenario, Store, StoreFault, Timing};
+use super::{
+    CheckpointPlan, DelegatePlan, Fault, FaultKind, FinalStep, OperatorCommand, Scenario, Store, StoreFault, Timing,
+};
 
 /// How long a host without a promise of its own is given, in milliseconds.
 pub const WITHOUT_PROMISE: u64 = 60_000;
@@ -27,7 +29,8 @@ impl Scenario {
                     | FaultKind::Operator(OperatorCommand::Pause { .. })
             )
         };
-        let clean = self.workload.poison_per_mille + self.workload.unparsable_per_mille == 0 && self.workload.killers == 0;
+        let clean =
+            self.workload.poison_per_mille + self.workload.unparsable_per_mille == 0 && self.workload.killers == 0;
         let alive = matches!(self.final_step, FinalStep::Stay | FinalStep::Stop);
         let stored = matches!(self.processor.checkpoint, CheckpointPlan::Automatic | CheckpointPlan::Manual(1));
         let healthy = self.delegate.is_healthy() && (self.delegate.slow_per_mille == 0 || !self.processor.forced_steal);
@@ -103,7 +106,8 @@ impl Scenario {
     /// How long a lease may stay with an owner that is gone: with owners that promise nothing, at least 60 s.
     pub fn longest_expiration(&self) -> u64 {
         let longest = self.slowest_timing().expiration;
-        let foreign = |fault: &Fault| matches!(fault.kind, FaultKind::DamageLease { .. } | FaultKind::DuplicateLease { .. });
+        let foreign =
+            |fault: &Fault| matches!(fault.kind, FaultKind::DamageLease { .. } | FaultKind::DuplicateLease { .. });
         let without = !self.neighbours.is_empty() || self.legacy.is_some() || self.faults.iter().any(foreign);
         if without { longest.max(WITHOUT_PROMISE) } else { longest }
     }

@@ -3,9 +3,8 @@
 
 mod behaviours;
 mod draw;
-mod faults;
 mod facts;
-
+mod faults;
 
 use serde::{Deserialize, Serialize};
 
