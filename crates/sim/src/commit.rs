@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     checks::{
         Broken,
-        lease_checker::Writer,
+        lease::Writer,
         lease_document::{DocumentKey, LeaseDocument},
     },
     coverage::Sometimes,

@@ -16,7 +16,7 @@ use changefeed_sim::{
     coverage::Sometimes,
     planted::{self, Planted},
     run::{Outcome, run},
-    scenario::Scenario,
+    scenario::{Behaviour, Scenario},
     shrink::shrink,
 };
 use clap::Parser as _;
@@ -107,6 +107,9 @@ fn replay(args: &Args, scenario: Scenario) -> bool {
     let planted = args.mutant.as_deref().and_then(Planted::by_name);
     let scenario = if args.shrink { shrink(&scenario, planted) } else { scenario };
     say(scenario.to_json());
+    if args.scenario.is_none() && args.behaviours.is_none() {
+        say(format_args!("behaviours: {:?}", Behaviour::of_seed(scenario.seed)));
+    }
     let Outcome { violation, trace, .. } = run(&scenario, planted, args.trace);
     let digest = trace.digest();
     if args.trace {
@@ -124,7 +127,7 @@ fn hunt_planted_bugs(args: &Args) -> bool {
     say(format_args!("{:<28} {:>6}  found by", "planted bug", "seed"));
     for bug in Planted::ALL {
         let name = bug.to_string();
-        match planted::hunt(bug, args.budget, args.threads) {
+        match planted::hunt(bug, args.budget, args.threads, |seed| draw(args, seed)) {
             Some((seed, violation)) => say(format_args!("{name:<28} {seed:>6}  {violation}")),
             None => {
                 say(format_args!("{name:<28} {:>6}  NOT FOUND in {} seeds", "-", args.budget));

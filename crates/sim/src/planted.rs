@@ -82,8 +82,13 @@ impl fmt::Display for Planted {
     }
 }
 
-/// The first seed below `budget` that shows the bug, and how. The result does not depend on the number of threads.
-pub fn hunt(planted: Planted, budget: u64, threads: usize) -> Option<(u64, Violation)> {
+/// The first seed below `budget` whose scenario shows the bug, and how. The result does not depend on the number of threads.
+pub fn hunt(
+    planted: Planted,
+    budget: u64,
+    threads: usize,
+    draw: impl Fn(u64) -> Scenario + Sync,
+) -> Option<(u64, Violation)> {
     let (next, found) = (AtomicU64::new(0), Mutex::new(None::<(u64, Violation)>));
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
@@ -94,7 +99,7 @@ pub fn hunt(planted: Planted, budget: u64, threads: usize) -> Option<(u64, Viola
                     if seed >= budget || over {
                         return;
                     }
-                    if let Some(violation) = run(&Scenario::from_seed(seed), Some(planted), false).violation {
+                    if let Some(violation) = run(&draw(seed), Some(planted), false).violation {
                         let mut found = found.lock();
                         if found.as_ref().is_none_or(|(first, _)| *first > seed) {
                             *found = Some((seed, violation));

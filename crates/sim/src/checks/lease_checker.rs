@@ -5,50 +5,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Broken,
     key_range::KeyRange,
-    lease_document::{DocumentKey, LeaseDocument, Start},
+    lease::{Lease, Writer},
+    lease_document::{DocumentKey, LeaseDocument},
     ownerships::Ownerships,
     position::check_position,
+    seek::{check_sought, target},
     takeover::{End, Process, ProcessKind, Takeover},
     tiling::{Tiling, is_tiled},
 };
-use crate::{coverage::Sometimes, exec::ProcessId, oracle::Oracle, runtime::EPOCH_MILLIS};
-
-/// A lease as the store has it.
-#[derive(Clone, Debug)]
-pub struct Lease {
-    /// The document.
-    pub document: Arc<LeaseDocument>,
-    /// The process that holds it.
-    pub holder: Option<ProcessId>,
-    /// The keys that it covers, if anybody knows.
-    pub range: Option<KeyRange>,
-    /// When it was last written.
-    pub written: u64,
-    /// Since when it has been requested.
-    pub requested: Option<u64>,
-    /// Since when it has been paused.
-    pub paused: Option<u64>,
-    /// When an operator last moved it.
-    pub sought: Option<u64>,
-    /// When it was created.
-    pub created: u64,
-    /// Whether it was created by a request that was sent before the lease around it existed. That cannot be
-    /// prevented, but nothing may be delivered under it.
-    pub stale: bool,
-    /// Whether somebody edited it by hand.
-    pub edited: bool,
-}
-
-/// The writer of a lease.
-#[derive(Clone, Copy, Debug)]
-pub struct Writer {
-    /// The process.
-    pub process: ProcessId,
-    /// The time of the commit.
-    pub now: u64,
-    /// When it sent the request.
-    pub sent: u64,
-}
+use crate::{coverage::Sometimes, exec::ProcessId, oracle::Oracle};
 
 /// All leases, and which processes had them.
 #[derive(Debug, Default)]
@@ -324,15 +289,7 @@ impl LeaseChecker {
         self.ended(old.holder, &new.token, writer, End::Abrupt);
         self.moves += 1;
         (lease.holder, lease.sought, lease.requested) = (None, Some(writer.now), None);
-        let position = match (new.position(), new.start()) {
-            (Some(position), _) => Some(position),
-            (None, Some(Start::Beginning)) => Some(0),
-            (None, Some(Start::Time(millis))) => {
-                let micros = millis.saturating_sub(EPOCH_MILLIS) * 1000;
-                lease.range.as_ref().map(|range| oracle.position_before(range, micros))
-            }
-            (None, None) => None,
-        };
+        let position = target(new, lease.range.as_ref(), oracle);
         if let (Some(range), Some(position)) = (&lease.range, position) {
             oracle.sought(range, position, writer.now);
         }
@@ -359,7 +316,7 @@ impl LeaseChecker {
             return Err(("S17", format!("{} changed the generation of lease {token}", self.name(writer.process))));
         }
         if new.is_gone() && !before.is_gone() {
-            self.check_sought(old, &token)?;
+            check_sought(old, self.leases.values())?;
         }
         let moved = (&before.owner, before.epoch(), before.session()) != (&new.owner, new.epoch(), new.session());
         if !moved {
@@ -391,7 +348,10 @@ impl LeaseChecker {
         let end = self.judge_move(old, new, writer, cover)?;
         self.ended(old.holder, &token, writer, end);
         lease.edited = false;
-        lease.holder = (new.owner.as_deref() == Some(self.name(writer.process))).then_some(writer.process);
+        // A grant to another process with the same instance name ends the session, and begins none.
+        let granted = before.session().is_some() && new.session().is_none();
+        let own = new.owner.as_deref() == Some(self.name(writer.process)) && !granted;
+        lease.holder = own.then_some(writer.process);
         self.note_taken(new, lease.holder);
         Ok(lease)
     }
@@ -472,25 +432,6 @@ impl LeaseChecker {
         Err(("L2", format!("{name} wrote lease {} {} ms after it was dropped", new.token, late / 1000)))
     }
 
-    /// S17: a lease that an operator moved ends only if its successors went along.
-    fn check_sought(&self, old: &Lease, token: &str) -> Result<(), Broken> {
-        let (Some(range), generation) = (&old.range, old.document.generation()) else { return Ok(()) };
-        let successors =
-            self.leases.values().filter(|lease| lease.document.token != token && !lease.document.is_gone());
-        let mut overlapping =
-            successors.filter(|lease| lease.range.as_ref().is_some_and(|other| other.overlaps(range)));
-        match overlapping.find(|lease| lease.document.generation() < generation) {
-            Some(lease) => {
-                let message = format!(
-                    "the seek of lease {token} to {:?} is undone: it ends, and lease {} stands at {:?}",
-                    old.document.continuation, lease.document.token, lease.document.continuation
-                );
-                Err(("S17", message))
-            }
-            None => Ok(()),
-        }
-    }
-
     /// A document was deleted.
     ///
     /// # Errors
@@ -518,7 +459,7 @@ impl LeaseChecker {
             return Err(("S4", message));
         }
         if !duplicate {
-            self.check_sought(&old, &token)?;
+            check_sought(&old, self.leases.values())?;
         }
         self.check_tiling()
     }

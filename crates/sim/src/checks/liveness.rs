@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{key_range::KeyRange, lease_checker::Lease};
+use super::{key_range::KeyRange, lease::Lease};
 use crate::{
     hosts, nemesis, operator,
     scenario::{CheckpointPlan, FaultKind, FinalStep, OperatorCommand},

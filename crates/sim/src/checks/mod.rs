@@ -7,12 +7,14 @@
 
 pub mod deliveries;
 pub mod key_range;
+pub mod lease;
 pub mod lease_checker;
 pub mod lease_document;
 pub mod liveness;
 pub mod ownerships;
 pub mod position;
 pub mod reports;
+pub mod seek;
 pub mod takeover;
 pub mod tiling;
 

@@ -64,9 +64,8 @@ pub fn read_hangs(sim: &Arc<Simulation>, process: ProcessId, host: usize, range:
         }
         let held = {
             let leases = sim.leases.lock();
-            let of_range = |lease: &&crate::checks::lease_checker::Lease| {
-                lease.range.as_ref().is_some_and(|own| own.to_string() == range)
-            };
+            let of_range =
+                |lease: &&crate::checks::lease::Lease| lease.range.as_ref().is_some_and(|own| own.to_string() == range);
             let lease = leases.leases().find(of_range);
             lease.is_some_and(|lease| {
                 let ended = leases.ownerships.end_of(process, &lease.document.token).is_some_and(|(at, _)| at >= begun);

@@ -74,16 +74,18 @@ behaviours! {
     ForcedSteal 60,
 }
 
+impl Behaviour {
+    /// The behaviours that a seed switches on.
+    pub fn of_seed(seed: u64) -> Vec<Self> {
+        let rng = &mut Rng::new(seed, "behaviours");
+        Self::ALL.iter().filter(|(_, per_mille)| rng.chance(*per_mille)).map(|(behaviour, _)| *behaviour).collect()
+    }
+}
+
 impl Scenario {
     /// The scenario of a seed, with behaviours that the seed switches on.
     pub fn from_seed(seed: u64) -> Self {
-        let rng = &mut Rng::new(seed, "behaviours");
-        let on: Vec<Behaviour> = Behaviour::ALL
-            .iter()
-            .filter(|(_, per_mille)| rng.chance(*per_mille))
-            .map(|(behaviour, _)| *behaviour)
-            .collect();
-        Self::with(seed, &on)
+        Self::with(seed, &Behaviour::of_seed(seed))
     }
 
     /// The scenario of a seed with exactly these behaviours.
@@ -104,8 +106,9 @@ impl Scenario {
         let moves = |fault: &Fault| {
             matches!(fault.kind, FaultKind::Operator(OperatorCommand::Seek { .. } | OperatorCommand::Reset))
         };
-        // A document that is lost after a seek that failed half-way begins at the start of the processor.
-        if self.faults.iter().any(moves) {
+        // A document that is lost after a seek that failed half-way begins at the start of the processor; one of an old
+        // fleet that is lost leaves keys that no remaining document names.
+        if self.faults.iter().any(moves) || self.legacy.is_some() {
             self.faults.retain(|fault| {
                 !matches!(
                     fault.kind,
