@@ -12,6 +12,7 @@ use crate::{
     exec::ProcessId,
     host::KeptContexts,
     hosts,
+    planted::Seam,
     runtime::SimRuntime,
     scenario::{CheckpointPlan, Timing},
     simulation::Simulation,
@@ -214,7 +215,7 @@ impl Delegate {
         guard.watching = true;
         tokio::select! {
             biased;
-            () = context.cancelled() => {
+            () = context.cancelled(), if !self.sim.has(Seam::CancelledNeverFires) => {
                 self.sim.cover(Sometimes::Cancelled);
                 self.sim.log(format_args!("{} is cancelled", self.name));
             }

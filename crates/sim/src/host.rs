@@ -16,6 +16,7 @@ use crate::{
     coverage::Sometimes,
     delegate::{Delegate, Item, Received, Renamed},
     exec::ProcessId,
+    planted::Seam,
     rng::Rng,
     runtime::SimRuntime,
     scenario::{Scenario, Store, Timing},
@@ -116,7 +117,7 @@ impl HostProcess {
         }
         sim.hosts.lock().keep(self.host, kept);
         sim.leases.lock().dropped(self.process, sim.exec.now());
-        drop(running);
+        if sim.has(Seam::RunningLeaked) { std::mem::forget(running) } else { drop(running) }
     }
 
     /// L4: a stop returns within its deadline.

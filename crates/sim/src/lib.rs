@@ -19,6 +19,7 @@ pub mod rng;
 pub mod run;
 pub mod runtime;
 pub mod scenario;
+pub mod seams;
 pub mod shrink;
 pub mod simulation;
 pub mod store;

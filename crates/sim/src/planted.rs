@@ -13,38 +13,51 @@ use crate::{run::run, scenario::Scenario, simulation::Violation};
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// In the simulation, by wrapping a store or a clock.
+    /// In the simulation, by wrapping a store, a clock or the delegate.
     Seam(Seam),
     /// In the processor, behind its feature.
     Processor(Mutant),
 }
 
-/// A bug that a wrapper of a store or a clock can express.
+/// A bug that a wrapper of a store, a clock or the delegate can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seam {
     /// Leases are written and deleted without If-Match.
     LeaseWithoutIfMatch,
-    /// A write with an unknown effect is reported as not done.
-    UnknownTakenAsNotWritten,
     /// The monotonic clock follows the wall clock, jumps included.
     ClockFollowsWallClock,
     /// The monotonic clock stands still while the machine sleeps.
     ClockIgnoresSleep,
+    /// A host believes that every owner promised the host's own expiration.
+    PromiseIgnored,
+    /// A host does not see that an operator moved a lease.
+    GenerationIgnored,
+    /// A host does not see that an operator paused a lease.
+    PauseIgnored,
+    /// Dropping a running processor does not end it.
+    RunningLeaked,
+    /// `Context::cancelled` never fires.
+    CancelledNeverFires,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::Seam(Seam::LeaseWithoutIfMatch),
-        Self::Seam(Seam::UnknownTakenAsNotWritten),
         Self::Seam(Seam::ClockFollowsWallClock),
         Self::Seam(Seam::ClockIgnoresSleep),
+        Self::Seam(Seam::PromiseIgnored),
+        Self::Seam(Seam::GenerationIgnored),
+        Self::Seam(Seam::PauseIgnored),
+        Self::Seam(Seam::RunningLeaked),
+        Self::Seam(Seam::CancelledNeverFires),
         Self::Processor(Mutant::OwnerNameFence),
         Self::Processor(Mutant::CheckpointBeforeDelegate),
         Self::Processor(Mutant::SplitFromReadPosition),
         Self::Processor(Mutant::ParentDeletedFirst),
         Self::Processor(Mutant::ExpiryByWallClock),
         Self::Processor(Mutant::NoSelfFencing),
+        Self::Processor(Mutant::UnknownTakenAsNotWritten),
         Self::Processor(Mutant::GrantBeforeCheckpoint),
         Self::Processor(Mutant::CheckpointBeforeDeadLetter),
         Self::Processor(Mutant::StartNotAnchored),

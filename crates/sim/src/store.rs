@@ -27,9 +27,9 @@ use crate::{
     commit,
     coverage::Sometimes,
     exec::ProcessId,
-    planted::Seam,
     rng::Rng,
     scenario::{Store, StoreFault, WakePlan},
+    seams,
     simulation::Simulation,
 };
 
@@ -248,24 +248,12 @@ impl SimStore {
         }
     }
 
-    /// The batch, without If-Match if that bug is planted.
-    fn with_planted_bugs(&self, mut batch: Batch) -> Batch {
-        if self.store == Store::Leases && self.sim.has(Seam::LeaseWithoutIfMatch) {
-            for write in &mut batch.writes {
-                if let Write::Replace { if_match, .. } | Write::Delete { if_match, .. } = write {
-                    *if_match = None;
-                }
-            }
+    /// An item as the host reads it.
+    fn as_read(&self, mut item: Item) -> Item {
+        if self.store == Store::Leases {
+            seams::on_read(&self.sim, self.host, &mut item.body);
         }
-        batch
-    }
-
-    /// The error, without its unknown effect if that bug is planted.
-    fn with_planted_effect(&self, error: Error) -> Error {
-        if self.store != Store::Leases || !self.sim.has(Seam::UnknownTakenAsNotWritten) {
-            return error;
-        }
-        Error::new(error.kind(), error.to_string())
+        item
     }
 
     /// Returns when there may be a change.
@@ -341,7 +329,12 @@ impl Backend for SimStore {
     async fn read_changes(&self, request: ReadChanges) -> Result<ChangePage> {
         self.maybe_panic();
         if self.store != Store::Feed || request.max_items == 1 {
-            return self.read(self.inner.read_changes(request)).await;
+            let mut page = self.read(self.inner.read_changes(request)).await?;
+            if self.store == Store::Leases {
+                let bodies = page.changes.iter_mut().filter_map(|change| change.current.as_mut());
+                bodies.for_each(|body| seams::on_read(&self.sim, self.host, body));
+            }
+            return Ok(page);
         }
         let range = request.range.to_string();
         match self.store_fault(false) {
@@ -368,15 +361,15 @@ impl Backend for SimStore {
     }
 
     async fn read_item(&self, key: &ItemKey) -> Result<Item> {
-        self.read(self.inner.read_item(key)).await
+        self.read(self.inner.read_item(key)).await.map(|item| self.as_read(item))
     }
 
     async fn write(&self, batch: Batch) -> Result<Vec<Written>> {
         self.maybe_panic();
         let begun = self.sim.exec.now();
-        let batch = self.with_planted_bugs(batch);
+        let batch = if self.store == Store::Leases { seams::on_write(&self.sim, batch) } else { batch };
         let lease = commit::lease_in(self.store, &batch);
-        let written = self.send(batch, lease.clone()).await.map_err(|error| self.with_planted_effect(error));
+        let written = self.send(batch, lease.clone()).await;
         if written.is_ok()
             && let Some(lease) = lease
         {
@@ -388,6 +381,8 @@ impl Backend for SimStore {
 
     async fn list_items(&self, request: ListItems) -> Result<ItemPage> {
         self.maybe_panic();
-        self.read(self.inner.list_items(request)).await
+        let mut page = self.read(self.inner.list_items(request)).await?;
+        page.items = page.items.into_iter().map(|item| self.as_read(item)).collect();
+        Ok(page)
     }
 }

@@ -315,6 +315,9 @@ impl LeaseChecker {
         if new.generation() != before.generation() {
             return Err(("S17", format!("{} changed the generation of lease {token}", self.name(writer.process))));
         }
+        if kind == ProcessKind::Host && before.is_paused() && !new.is_paused() {
+            return Err(("S17", format!("{} resumed lease {token}", self.name(writer.process))));
+        }
         if new.is_gone() && !before.is_gone() {
             check_sought(old, self.leases.values())?;
         }
