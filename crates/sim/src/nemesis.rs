@@ -112,9 +112,14 @@ async fn inject(sim: &Arc<Simulation>, number: u64, fault: Fault) {
 /// Stops a host, waits until it is down, and starts it again.
 pub async fn restart(sim: &Arc<Simulation>, host: usize) {
     let end = sim.exec.now() + 2 * sim.scenario.processor.stop_deadline * 1000;
+    let chaos = *sim.chaos.lock();
     hosts::stop(sim, host, false);
     while sim.exec.now() < end && !sim.hosts.lock().is_down(host) {
         sim.exec.sleep(Duration::from_millis(250)).await;
+        // At the end of the fault phase all hosts are started anyway.
+        if *sim.chaos.lock() != chaos {
+            return;
+        }
     }
     hosts::start(sim, host, false);
 }

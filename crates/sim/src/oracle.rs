@@ -228,7 +228,8 @@ impl Oracle {
         let place = key.changes.binary_search(&at).ok()?;
         let between = key.changes.get(key.begun..place).unwrap_or_default();
         // What does not parse is not given to a typed delegate; what becomes of it is checked elsewhere.
-        let passed = |change: &WrittenChange| change.unparsable || change.dead_lettered;
+        // A host that has not noticed a seek yet may still deliver later changes.
+        let passed = |change: &WrittenChange| change.unparsable || change.dead_lettered || change.due_since.is_some();
         let owed = |at: &&usize| self.get(**at).is_some_and(|change| self.is_owed(**at, change) && !passed(change));
         let skipped = between.iter().find(owed).copied();
         let key = self.keys.get_mut(&change.key)?;

@@ -89,8 +89,7 @@ impl LeaseChecker {
         self.leases.values().nth(usize::try_from(number % count.max(1)).unwrap_or_default())
     }
 
-    /// A process received the response to a write. Only writes of the holder renew: a request by another process with
-    /// the same instance name does not.
+    /// A process received the response to a write. Only writes of the holder renew, not requests by its namesake.
     pub fn confirm(&mut self, process: ProcessId, lease: &LeaseDocument, sent: u64, received: u64) {
         let held = || self.leases.get(&lease.key).is_some_and(|lease| lease.holder == Some(process));
         let own = lease.session().map_or_else(held, |session| self.ownerships.is_session_of(process, session));
@@ -118,7 +117,7 @@ impl LeaseChecker {
     }
 
     fn name(&self, process: ProcessId) -> &str {
-        self.processes.get(&process).map_or("operator", |process| process.name.as_str())
+        self.processes.get(&process).map_or("operator", |process| &process.name)
     }
 
     fn range_of(&self, document: &LeaseDocument) -> Option<KeyRange> {
@@ -146,7 +145,8 @@ impl LeaseChecker {
         };
         if matches!(kind, ProcessKind::Host | ProcessKind::Previous) {
             self.check_dropped(&new, writer)?;
-            if !self.resetting {
+            let unaware = old.is_none() && lease.sought.is_some();
+            if !self.resetting && !unaware {
                 let before = old.as_ref().map(|old| &*old.document);
                 check_position(before, &new, lease.range.as_ref(), oracle)?;
             }
@@ -166,16 +166,19 @@ impl LeaseChecker {
         cover: &mut dyn FnMut(Sometimes),
     ) -> Result<Lease, Broken> {
         let range = self.range_of(new);
-        let mut stale = false;
+        let (mut stale, mut sought) = (false, None);
         if let Some(parent) = range.as_ref().and_then(|range| self.parent_of(new, range)) {
             let (token, at) = (parent.document.token.clone(), parent.document.continuation.clone());
-            let damaged = range.as_ref().is_some_and(|range| self.tiling.is_damaged(range));
             let undone = new.generation() < parent.document.generation();
+            let damaged = range.as_ref().is_some_and(|range| self.tiling.is_damaged(range));
             let differs = (at != new.continuation || undone) && !damaged;
             // A host that has lost the parent cannot know that an operator has moved it.
             let unaware = parent.sought.is_some() && parent.holder != Some(writer.process);
+            // A checkpoint of the parent was under way at the same time: the child repeats a little.
+            let raced = writer.sent <= parent.written && new.position() <= parent.document.position() && !undone;
             stale = differs && writer.sent < parent.created;
-            if differs && !stale && !unaware {
+            sought = parent.sought.filter(|_| unaware);
+            if differs && !stale && !unaware && !raced {
                 let check = if undone { "S17" } else { "S10" };
                 let message = format!(
                     "lease {} begins at {:?}, but its parent {token} has the checkpoint {at:?}",
@@ -200,7 +203,7 @@ impl LeaseChecker {
             written: writer.now,
             requested: None,
             paused: None,
-            sought: None,
+            sought,
             created: writer.now,
             stale,
             edited: false,
