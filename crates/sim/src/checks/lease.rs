@@ -27,7 +27,7 @@ pub struct Lease {
     /// Whether it was created by a request that was sent before the lease around it existed. That cannot be
     /// prevented, but nothing may be delivered under it.
     pub stale: bool,
-    /// Whether somebody edited it by hand.
+    /// Whether it was edited by hand.
     pub edited: bool,
 }
 

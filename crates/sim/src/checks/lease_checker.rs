@@ -234,7 +234,7 @@ impl LeaseChecker {
         }
     }
 
-    /// Somebody edited a document by hand.
+    /// A document was edited by hand.
     fn edited(&mut self, old: Option<&Lease>, new: &Arc<LeaseDocument>, writer: Writer) -> Lease {
         let range = self.range_of(new);
         if let Some(range) = &range {
@@ -426,7 +426,7 @@ impl LeaseChecker {
         self.leases.values().filter(|lease| lease.document.owner.as_deref() == owner && owner.is_some()).count()
     }
 
-    /// A host that was dropped renews nothing, whoever still holds one of its contexts.
+    /// A host that was dropped renews nothing, even while its contexts are alive.
     fn check_dropped(&self, new: &LeaseDocument, writer: Writer) -> Result<(), Broken> {
         let Some(dropped) = self.dropped.get(&writer.process) else { return Ok(()) };
         let renew = self.processes.get(&writer.process).map_or(0, |process| process.renew);

@@ -25,7 +25,7 @@ pub enum ProcessKind {
     Previous,
     /// An operator that uses `Control`.
     Operator,
-    /// The simulation itself: whoever edits documents by hand.
+    /// The simulation itself, which edits documents by hand.
     Environment,
 }
 
@@ -51,7 +51,7 @@ pub struct Takeover<'a> {
     pub before: &'a LeaseDocument,
     /// The process that held it, and what is known about it.
     pub holder: Option<(ProcessId, &'a Process)>,
-    /// Whether somebody edited the document by hand.
+    /// Whether the document was edited by hand.
     pub edited: bool,
     /// How long the document had been unchanged.
     pub silent: u64,
