@@ -5,12 +5,46 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Mutant {
+    /// After a conflict only the owner's name is compared, not epoch and session.
+    OwnerNameFence,
+    /// A write with unknown outcome is taken as not performed.
+    UnknownTakenAsNotWritten,
+    /// The checkpoint is stored before the delegate ran.
+    CheckpointBeforeDelegate,
+    /// The checkpoint passes before the dead letter is stored.
+    CheckpointBeforeDeadLetter,
+    /// A manual checkpoint passes items that do not parse.
+    CheckpointPassesUnparsed,
+    /// Children of a split begin where the parent had read to.
+    SplitFromReadPosition,
     /// The parent's lease is deleted before its children exist.
     ParentDeletedFirst,
+    /// Children that a split created during a seek keep the old position.
+    OutdatedChildrenKept,
+    /// Old leases without a range whose range was split do not count.
+    OldLeasesIgnored,
+    /// Of two documents for one token the one with the lower epoch counts.
+    LowerEpochWins,
     /// A host that cannot renew goes on working.
     NoSelfFencing,
+    /// A lease is not renewed while a delegate call is running.
+    CallNotRenewed,
+    /// A read that lasts longer than a renewal is dropped.
+    SlowReadDropped,
+    /// A lease is granted without the progress that was made.
+    GrantBeforeCheckpoint,
+    /// An owner that is alive but does not answer a request is robbed.
+    ImpatientSteal,
+    /// A processor that starts from now does not store where that was.
+    StartNotAnchored,
     /// Holes in the coverage are not repaired.
     HolesNotRepaired,
+    /// A panic inside a store is not reported.
+    PanicUnreported,
+    /// Items that do not parse are dead-lettered without outage detection.
+    UnparsedDeadLettered,
+    /// Items that ask for a retry are delivered one by one.
+    RetryOneByOne,
 }
 
 #[cfg(feature = "mutants")]

@@ -2,11 +2,12 @@
 
 use std::{ops::Range, path::PathBuf};
 
+use changefeed_sim::scenario::Behaviour;
 use clap::Parser;
 
-/// Runs the change feed processor in a simulated world, and says which seeds broke a promise.
+/// Runs the change feed processor on simulated hosts, stores and networks, and reports seeds that break a rule.
 ///
-/// Exit code 0: everything held; 1: a promise was broken, or a planted bug was not found; 2: bad arguments.
+/// Exit code 0: no rule was broken; 1: a rule was broken, or a planted bug was not found; 2: bad arguments.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "changefeed-sim", arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -14,7 +15,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = seeds)]
     pub(crate) seeds: Option<Range<u64>>,
 
-    /// Runs one seed and shows its scenario.
+    /// Runs one seed and prints its scenario.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
 
@@ -22,15 +23,15 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) scenario: Option<PathBuf>,
 
-    /// Shows the trace of the one run.
+    /// Prints the trace of the run.
     #[arg(long)]
     pub(crate) trace: bool,
 
-    /// Looks for the smallest scenario that breaks the same promise.
+    /// Looks for the smallest scenario that breaks the same rule.
     #[arg(long)]
     pub(crate) shrink: bool,
 
-    /// Plants a bug in the one run, for example OwnerNameFence.
+    /// Plants a bug in the run, for example OwnerNameFence.
     #[arg(long)]
     pub(crate) mutant: Option<String>,
 
@@ -46,9 +47,24 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 600)]
     pub(crate) budget: u64,
 
-    /// Seeds at a time.
+    /// Number of threads.
     #[arg(long, default_value_t = 2)]
     pub(crate) threads: usize,
+
+    /// Switches on exactly these behaviours instead of those that the seed draws, for example Typed,Seeks; or none.
+    #[arg(long, hide = true, value_delimiter = ',', value_parser = behaviour)]
+    pub(crate) behaviours: Option<Vec<Option<Behaviour>>>,
+}
+
+/// A behaviour by its name; `none` is no behaviour.
+fn behaviour(text: &str) -> Result<Option<Behaviour>, String> {
+    match Behaviour::by_name(text) {
+        None if text != "none" => {
+            let known: Vec<String> = Behaviour::ALL.iter().map(|(behaviour, _)| format!("{behaviour:?}")).collect();
+            Err(format!("expected none or some of {}", known.join(",")))
+        }
+        found => Ok(found),
+    }
 }
 
 fn seeds(text: &str) -> Result<Range<u64>, String> {

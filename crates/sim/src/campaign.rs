@@ -1,4 +1,4 @@
-//! Many seeds on several threads; the result does not depend on how many.
+//! Many seeds on several threads. The result does not depend on the number of threads.
 
 use std::{
     collections::BTreeMap,
@@ -8,22 +8,22 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    reach::Reach,
+    coverage::Coverage,
     run::{Outcome, run},
     scenario::Scenario,
+    simulation::Violation,
     trace::hash,
-    world::Violation,
 };
 
-/// What came out of many runs.
+/// The results of many runs.
 #[derive(Debug, Default)]
 pub struct Campaign {
-    /// Seeds that broke a promise.
+    /// Seeds that broke a rule.
     pub failed: BTreeMap<u64, Violation>,
     /// The digest of each trace.
     digests: BTreeMap<u64, u64>,
-    /// What was reached.
-    pub reach: Reach,
+    /// What was met.
+    pub coverage: Coverage,
     /// Simulated time of all hosts together, in microseconds.
     pub host_time: u64,
     /// Requests to stores.
@@ -33,18 +33,16 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// Runs seeds from `first` on, on so many threads, until `goes_on` says no to one.
-    pub fn run(first: u64, threads: usize, goes_on: impl Fn(u64) -> bool + Sync) -> Self {
+    /// Runs the scenarios that `draw` makes of seeds from `first` on, until it returns none.
+    pub fn run(first: u64, threads: usize, draw: impl Fn(u64) -> Option<Scenario> + Sync) -> Self {
         let (next, campaign) = (AtomicU64::new(first), Mutex::new(Self::default()));
         std::thread::scope(|scope| {
             for _ in 0..threads.max(1) {
                 scope.spawn(|| {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if !goes_on(seed) {
-                            return;
-                        }
-                        let outcome = run(&Scenario::from_seed(seed), None, false);
+                        let Some(scenario) = draw(seed) else { return };
+                        let outcome = run(&scenario, None, false);
                         campaign.lock().add(seed, &outcome);
                     }
                 });
@@ -59,7 +57,7 @@ impl Campaign {
             self.failed.insert(seed, violation.clone());
         }
         self.digests.insert(seed, outcome.trace.digest());
-        self.reach.add(&outcome.reach);
+        self.coverage.add(&outcome.coverage);
         self.host_time += outcome.simulated * outcome.hosts as u64;
         self.requests += outcome.requests;
         self.delivered.0 += outcome.delivered.0;

@@ -1,73 +1,95 @@
-//! The server's half of a write: performs it, and has the checks look at it in the same moment.
+//! The server's half of a write: performs it, and runs the checks at the moment of the commit.
 
 use std::sync::Arc;
 
-use changefeed::{DeadLetterDocument, lease::document::LeaseDocument};
-use changefeed_core::{Backend, Batch, ErrorKind, Response, Result, Write, WriteResult};
+use changefeed_core::{Backend, Batch, ErrorKind, PartitionKey, Response, Result, Write, WriteResult};
+use serde_json::Value;
 
 use crate::{
-    checks::ledger::{Broken, Writer},
-    exec::{ProcessId, WORLD},
-    reach::Sometimes,
+    checks::{
+        Broken,
+        lease::Writer,
+        lease_document::{DocumentKey, LeaseDocument},
+    },
+    coverage::Sometimes,
+    exec::{ENVIRONMENT, ProcessId},
     scenario::Store,
+    simulation::Simulation,
     workload::item_number,
-    world::World,
 };
 
-/// A store, about to perform writes of a process.
+/// How many items of a lease in a row may become dead letters while nothing succeeds.
+const DEAD_LETTERS_IN_A_ROW: u32 = 3;
+
+/// A store that is about to perform writes of a process.
 #[derive(Debug)]
 pub struct Server {
-    /// The world.
-    pub world: Arc<World>,
-    /// Who asks.
+    /// The simulation.
+    pub sim: Arc<Simulation>,
+    /// The process that sent the request.
     pub process: ProcessId,
     /// Its name.
     pub name: Arc<str>,
-    /// When it asked.
+    /// When it sent the request.
     pub sent: u64,
-    /// Which store.
+    /// The store.
     pub store: Store,
     /// The store itself.
     pub inner: Arc<dyn Backend>,
 }
 
-/// The lease that a batch writes, if it does.
+/// The lease that a batch writes, if any.
 pub fn lease_in(store: Store, batch: &Batch) -> Option<Arc<LeaseDocument>> {
     if store != Store::Leases {
         return None;
     }
     match batch.writes.first()? {
         Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => {
-            LeaseDocument::parse(body).ok().map(Arc::new)
+            LeaseDocument::parse(body).map(Arc::new)
         }
         Write::Delete { .. } => None,
     }
 }
 
 impl Server {
-    /// Performs a batch; `lease`: what [`lease_in`] found in it.
+    /// A server that performs edits by hand.
+    pub fn by_hand(sim: &Arc<Simulation>) -> Self {
+        Self {
+            sim: Arc::clone(sim),
+            process: ENVIRONMENT,
+            name: "edit".into(),
+            sent: sim.exec.now(),
+            store: Store::Leases,
+            inner: Arc::clone(sim.stores.leases.backend()),
+        }
+    }
+
+    /// Performs a batch; `lease` is the result of [`lease_in`].
+    ///
+    /// # Errors
+    /// Those of the store.
     pub async fn commit(&self, batch: Batch, lease: Option<Arc<LeaseDocument>>) -> Result<Response<Vec<WriteResult>>> {
-        let write = batch.writes.first().cloned();
+        let (write, partition_key) = (batch.writes.first().cloned(), batch.partition_key.clone());
         let written = self.inner.write(batch).await;
         let Some(write) = write else { return written };
         match &written {
             Ok(results) => {
-                if self.process != WORLD && self.world.exec.is_dead(self.process) {
-                    self.world.reached(Sometimes::LateCommit);
+                if self.process != ENVIRONMENT && self.sim.exec.is_dead(self.process) {
+                    self.sim.cover(Sometimes::LateCommit);
                 }
                 let lsn = results.first().map_or(0, |written| written.lsn.get());
                 match self.store {
                     Store::Feed => {}
-                    Store::Leases => self.lease(&write, lease, lsn),
+                    Store::Leases => self.lease(&write, partition_key.as_ref(), lease, lsn),
                     Store::Letters => self.letter(&write),
                 }
             }
             Err(error) => {
-                self.world.log(format_args!("{} {:?} {write:?} failed: {}", self.name, self.store, error.kind()));
+                self.sim.log(format_args!("{} {:?} {write:?} failed: {}", self.name, self.store, error.kind()));
                 match error.kind() {
                     ErrorKind::PreconditionFailed => self.note_conflict(&write, lease.as_deref()),
-                    ErrorKind::AlreadyExists if !self.world.ledger.lock().complete => {
-                        self.world.reached(Sometimes::BootstrapRace);
+                    ErrorKind::AlreadyExists if !self.sim.leases.lock().tiling.complete => {
+                        self.sim.cover(Sometimes::BootstrapRace);
                     }
                     _ => {}
                 }
@@ -78,91 +100,117 @@ impl Server {
 
     fn note_conflict(&self, write: &Write, lease: Option<&LeaseDocument>) {
         let (Write::Replace { .. }, Some(document)) = (write, lease) else { return };
-        let ledger = self.world.ledger.lock();
-        if ledger.by_token(document.token.as_str()).and_then(|lease| ledger.holder(lease)) == Some(self.process) {
-            drop(ledger);
-            self.world.reached(Sometimes::ConflictStillMine);
+        if self.sim.leases.lock().is_held_by(self.process, &document.token) {
+            self.sim.cover(Sometimes::ConflictStillMine);
         }
     }
 
-    fn lease(&self, write: &Write, lease: Option<Arc<LeaseDocument>>, lsn: u64) {
-        let world = &self.world;
-        let now = world.exec.now();
-        let expiration = world.scenario.processor.expiration * 1000;
-        let writer = Writer { process: self.process, name: &self.name, now, sent: self.sent, expiration };
+    fn lease(&self, write: &Write, partition_key: Option<&PartitionKey>, lease: Option<Arc<LeaseDocument>>, lsn: u64) {
+        let sim = &self.sim;
+        let writer = Writer { process: self.process, now: sim.exec.now(), sent: self.sent };
         let result = match write {
             Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. } => match lease {
-                None => {
-                    self.other_document(body);
-                    Ok(())
-                }
+                None => self.other_document(body, writer),
                 Some(document) => self.lease_document(document, writer),
             },
             Write::Delete { id, .. } => {
-                world.log(format_args!("{} deletes {id}", self.name));
-                world.ledger.lock().deleted(id, writer)
+                sim.log(format_args!("{} deletes {id}", self.name));
+                if id.as_str().ends_with(".info") {
+                    sim.cover(Sometimes::Reset);
+                    sim.leases.lock().reset();
+                }
+                sim.leases.lock().deleted(&self.document_key(id.as_str(), partition_key), writer)
             }
         };
         if let Err((check, what)) = result {
-            world.violated(check, what);
+            sim.violated(check, what);
         }
-        world.ledger.lock().newest = lsn;
-        world.news(Store::Leases, |_| true);
+        sim.leases.lock().newest = lsn;
+        sim.wake(Store::Leases, |_| true);
     }
 
-    fn lease_document(&self, document: Arc<LeaseDocument>, writer: Writer<'_>) -> Result<(), Broken> {
-        let world = &self.world;
-        world.log(format_args!(
-            "{} lease {} owner {} epoch {} at {}{}{}",
+    fn document_key(&self, id: &str, partition_key: Option<&PartitionKey>) -> DocumentKey {
+        if !self.sim.scenario.leases_by_partition_key {
+            return (id.to_owned(), None);
+        }
+        let value = partition_key.and_then(|key| serde_json::from_str::<Value>(&key.to_string()).ok());
+        let text = value.as_ref().and_then(|value| value.get(0)?.as_str());
+        (id.to_owned(), text.map(str::to_owned))
+    }
+
+    fn lease_document(&self, document: Arc<LeaseDocument>, writer: Writer) -> Result<(), Broken> {
+        let sim = &self.sim;
+        sim.log(format_args!(
+            "{} lease {} owner {} epoch {} at {}{}{}{}",
             self.name,
             document.token,
             document.owner.as_deref().unwrap_or("-"),
             document.epoch(),
             document.continuation.as_deref().unwrap_or("-"),
-            document.hand_over().map(|asked| format!(" for {}", asked.to)).unwrap_or_default(),
+            document.requested_by().map(|by| format!(" requested by {by}")).unwrap_or_default(),
             if document.is_gone() { " gone" } else { "" },
+            if document.is_paused() { " paused" } else { "" },
         ));
-        if document.suspect().is_some() {
-            world.reached(Sometimes::Careful);
+        if document.is_paused() && document.owner.is_some() && *sim.delegate_outages.lock() > 0 {
+            sim.cover(Sometimes::PausedWhileFailing);
         }
-        let truth = world.truth.lock();
-        world.ledger.lock().wrote(document, writer, &truth, &mut |what| world.reached(what))
+        if document.isolates() {
+            sim.cover(Sometimes::Isolated);
+        }
+        let mut oracle = sim.oracle.lock();
+        sim.leases.lock().wrote(document, writer, &mut oracle, &mut |what| sim.cover(what))
     }
 
-    /// `.info` says that the first leases are complete.
-    fn other_document(&self, body: &[u8]) {
-        let id = serde_json::from_slice::<serde_json::Value>(body).ok();
-        let id = id.as_ref().and_then(|value| value.get("id")?.as_str()).unwrap_or_default();
-        self.world.log(format_args!("{} writes {id}", self.name));
+    /// `.info`, `.lock`, or a lease that cannot be read any more.
+    fn other_document(&self, body: &[u8], writer: Writer) -> Result<(), Broken> {
+        let value: Value = serde_json::from_slice(body).unwrap_or_default();
+        let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        let id = text("id").unwrap_or_default();
+        self.sim.log(format_args!("{} writes {id}", self.name));
         if id.ends_with(".info") {
-            self.world.ledger.lock().complete = true;
+            let from_beginning = self.sim.scenario.processor.from_beginning;
+            self.sim.leases.lock().bootstrapped(from_beginning, &mut self.sim.oracle.lock());
+        } else if self.process == ENVIRONMENT {
+            return self.sim.leases.lock().deleted(&(id, text("partitionKey")), writer);
         }
+        Ok(())
     }
 
+    /// S13: dead letters.
     fn letter(&self, write: &Write) {
-        let world = &self.world;
+        let sim = &self.sim;
         let (Write::Create { body } | Write::Replace { body, .. } | Write::Upsert { body, .. }) = write else { return };
-        let Ok(letter) = serde_json::from_slice::<DeadLetterDocument>(body) else {
-            return world.violated("S13", "a dead letter cannot be read".to_owned());
+        let letter: Value = serde_json::from_slice(body).unwrap_or_default();
+        let text = |name: &str| letter.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (item, lsn) = (text("itemId"), letter.get("lsn").and_then(Value::as_u64).unwrap_or_default());
+        sim.log(format_args!("{} dead letter {item} at {lsn}", self.name));
+        let mut oracle = sim.oracle.lock();
+        let found = item_number(item).and_then(|item| oracle.find(lsn, item));
+        let Some((at, change)) = found.and_then(|at| Some((at, oracle.get(at)?.clone()))) else {
+            drop(oracle);
+            return sim.violated("S13", format!("dead letter {} is of no change", text("id")));
         };
-        world.log(format_args!("{} dead letter {} at {}", self.name, letter.item_id, letter.lsn));
-        let mut truth = world.truth.lock();
-        let found = item_number(&letter.item_id).and_then(|item| truth.find(letter.lsn, item));
-        let Some(at) = found else {
-            drop(truth);
-            return world.violated("S13", format!("dead letter {} is of no change", letter.id));
-        };
-        world.reached(Sometimes::DeadLetter);
-        if truth.get(at).is_some_and(|change| change.killer) {
-            world.reached(Sometimes::KillerBuried);
+        oracle.update(at, |change| {
+            change.dead_lettered = true;
+            change.due_since = None;
+        });
+        drop(oracle);
+        sim.cover(Sometimes::DeadLetter);
+        if change.killer {
+            sim.cover(Sometimes::KillerIsolated);
         }
-        let limit = world.scenario.processor.dead_letter_after.unwrap_or(u32::MAX);
-        let deserves = |change: &crate::truth::Written| change.killer || change.poison || change.asked >= limit;
-        if truth.get(at).is_some_and(|change| !deserves(change)) && world.scenario.blames_truly() {
-            let what = format!("item {} at {} became a dead letter for nothing", letter.item_id, letter.lsn);
-            drop(truth);
-            return world.violated("S13", what);
+        let limit = sim.scenario.processor.dead_letter_after.unwrap_or(u32::MAX);
+        let deserved = change.killer || change.poison || change.unparsable || change.retries >= limit;
+        if !deserved && sim.scenario.has_no_crashes() {
+            return sim.violated("S13", format!("item {item} at {lsn} became a dead letter for nothing"));
         }
-        truth.update(at, |change| change.dead = true);
+        let in_a_row = sim.deliveries.lock().dead_letter(self.process, text("lease"));
+        if !deserved && in_a_row > DEAD_LETTERS_IN_A_ROW && sim.hosts.lock().is_mismatched(self.process) {
+            let lease = text("lease");
+            sim.violated(
+                "S13",
+                format!("lease {lease}: {in_a_row} dead letters in a row for a type that fits nothing"),
+            );
+        }
     }
 }

@@ -2,57 +2,113 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use changefeed::{Context, DelegateError, Outcome, RawChanges, Verdict, runtime::Runtime};
-use changefeed_core::Change;
+use changefeed::{BatchResult, Context, DelegateError, ItemResult, runtime::Runtime as _};
 use parking_lot::Mutex;
+use serde::Deserialize;
 
 use crate::{
-    checks::deliveries::Call, exec::ProcessId, hosts, reach::Sometimes, scenario::CheckpointPlan,
-    workload::item_number, world::World,
+    checks::{deliveries::Call, key_range::KeyRange},
+    coverage::Sometimes,
+    exec::ProcessId,
+    host::KeptContexts,
+    hosts,
+    planted::Seam,
+    runtime::SimRuntime,
+    scenario::{CheckpointPlan, Timing},
+    simulation::Simulation,
+    workload::item_number,
 };
 
-/// What delegates remember of each lease: how many batches, and the last context.
-pub type Memory = Arc<Mutex<BTreeMap<String, (u32, Option<Context>)>>>;
+/// An item as typed delegates want it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Item {
+    /// The number of the write.
+    pub n: u64,
+}
+
+/// A type that fits no item.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Renamed {
+    #[expect(dead_code, reason = "no item has it")]
+    renamed: u64,
+}
+
+/// A change as a delegate received it.
+#[derive(Clone, Debug)]
+pub enum Received {
+    /// Its position and item.
+    Place(u64, String),
+    /// The number of the write.
+    Number(u64),
+}
+
+/// A batch that was handled.
+#[derive(Debug)]
+pub struct Batch {
+    context: Context,
+    session: u64,
+    last: Option<usize>,
+}
+
+/// Per lease: calls since the last checkpoint of the user, and the last batch.
+pub type Batches = Arc<Mutex<BTreeMap<String, (u32, Option<Batch>)>>>;
 
 /// The delegate of one process. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Delegate {
-    /// The world.
-    pub world: Arc<World>,
-    /// The process that it runs in.
+    /// The simulation.
+    pub sim: Arc<Simulation>,
+    /// The process.
     pub process: ProcessId,
     /// The machine.
     pub host: usize,
     /// The name of the process.
     pub name: Arc<str>,
-    /// The surroundings of the process.
-    pub runtime: Arc<dyn Runtime>,
-    /// Per lease: calls since the last checkpoint of the user, and the context of the last call.
-    pub memory: Memory,
+    /// The intervals of the host.
+    pub timing: Timing,
+    /// The runtime of the process.
+    pub runtime: Arc<SimRuntime>,
+    /// What was handled and not checkpointed.
+    pub batches: Batches,
+    /// Contexts that are kept.
+    pub kept: KeptContexts,
 }
 
 /// What a call is going to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
-    Well,
+enum Behaviour {
+    Succeed,
     Fail,
-    Blame(usize),
-    Hopeless(usize),
+    FailAt(usize),
+    FailPermanently(usize),
     Each,
+    RetryAll,
     Panic,
     Never,
 }
 
-/// Ends a call in the books, also if it is dropped.
-struct Entry<'a> {
+/// Records the end of a call, also if it is dropped.
+struct CallGuard<'a> {
     delegate: &'a Delegate,
     token: &'a str,
     failed: bool,
+    /// Whether the call watches `cancelled`, and has not seen it.
+    watching: bool,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        self.delegate.world.deliveries.lock().end(self.delegate.process, self.token, self.failed);
+        let Delegate { sim, process, host, .. } = self.delegate;
+        sim.deliveries.lock().end(*process, self.token, self.failed);
+        let crashed = sim.scenario.network.panics > 0
+            || sim.exec.is_dead(*process)
+            || sim.leases.lock().dropped_at(*process).is_some();
+        if !self.watching || crashed || sim.hosts.lock().stalled_since(*host, sim.exec.now().saturating_sub(30_000_000))
+        {
+            return;
+        }
+        let token = self.token;
+        sim.violated("S18", format!("the call of lease {token} was dropped, and `cancelled` had not fired"));
     }
 }
 
@@ -60,188 +116,301 @@ impl Delegate {
     /// Handles a batch.
     ///
     /// # Errors
-    /// When the scenario wants it.
-    pub async fn call(self, changes: RawChanges, context: Context) -> Result<Verdict, DelegateError> {
+    /// Those that the scenario wants.
+    pub async fn call(self, received: Vec<Received>, context: Context) -> Result<BatchResult, DelegateError> {
         let token = context.lease().as_str().to_owned();
-        let Some(numbers) = self.begin(&changes, &context, &token) else {
+        let Some(changes) = self.begin(&received, &context, &token) else {
             return std::future::pending().await;
         };
-        let mut entry = Entry { delegate: &self, token: &token, failed: true };
-        let (mood, pause) = self.mood(&numbers);
-        self.world.log(format_args!(
-            "{} calls {} changes {}..={} of lease {token}, attempt {}, {mood:?}",
+        if self.sim.scenario.delegate.keeps_contexts {
+            self.kept.lock().push(context.clone());
+        }
+        let mut guard = CallGuard { delegate: &self, token: &token, failed: true, watching: false };
+        let (behaviour, pause) = self.plan(&changes);
+        self.sim.log(format_args!(
+            "{} calls {} changes {}..={} of lease {token}, attempt {}, {behaviour:?}",
             self.name,
             changes.len(),
             context.first_lsn(),
             context.last_lsn(),
             context.attempt()
         ));
-        self.runtime.sleep(pause).await;
-        self.die_of_killer(&numbers).await;
-        let poison = |at: &usize| self.world.truth.lock().get(*at).is_some_and(|change| change.poison);
-        let done: Vec<usize> = match mood {
-            Mood::Well => numbers,
-            Mood::Blame(item) | Mood::Hopeless(item) => numbers.into_iter().take(item).collect(),
-            Mood::Fail => Vec::new(),
-            Mood::Each => return Ok(self.each(&numbers, &mut entry, poison)),
-            Mood::Panic => {
-                self.world.reached(Sometimes::Panicked);
+        if behaviour == Behaviour::Succeed && self.sim.scenario.processor.checkpoint == CheckpointPlan::Early {
+            return self.checkpoint_early(&token, &context, &changes, pause, guard).await;
+        }
+        self.work(pause, &context, &mut guard).await;
+        self.crash_of_killer(&changes).await;
+        let done: Vec<usize> = match behaviour {
+            Behaviour::Succeed => changes,
+            Behaviour::FailAt(item) | Behaviour::FailPermanently(item) => changes.into_iter().take(item).collect(),
+            Behaviour::Fail => Vec::new(),
+            Behaviour::Each => return Ok(self.each(&changes, &mut guard)),
+            Behaviour::RetryAll => return Ok(self.retry_all(&changes, &token)),
+            Behaviour::Panic => {
+                self.sim.cover(Sometimes::Panicked);
                 panic!("injected: the delegate panics");
             }
-            Mood::Never => {
-                self.world.reached(Sometimes::TimedOut);
+            Behaviour::Never => {
+                self.sim.cover(Sometimes::TimedOut);
                 return std::future::pending().await;
             }
         };
-        self.world.deliveries.lock().handled(self.process, &token, &done, &mut self.world.truth.lock());
-        match mood {
-            Mood::Well => {
-                entry.failed = false;
-                self.checkpoint(&token, &context, done.len()).await;
-                Ok(Verdict::Done)
+        self.sim.deliveries.lock().handled(self.process, &token, &done, &mut self.sim.oracle.lock());
+        match behaviour {
+            Behaviour::Succeed => {
+                guard.failed = false;
+                self.checkpoint(&token, &context, done.last().copied()).await;
+                Ok(BatchResult::Done)
             }
-            Mood::Blame(item) => Err(DelegateError::new("injected: one item fails").at(item)),
-            Mood::Hopeless(item) => Err(DelegateError::new("injected: one item is hopeless").at(item).hopeless()),
+            Behaviour::FailAt(item) => Err(DelegateError::new("injected: one item fails").at(item)),
+            Behaviour::FailPermanently(item) => {
+                Err(DelegateError::new("injected: one item fails permanently").at(item).permanent())
+            }
             _ => Err(DelegateError::new("injected: the batch fails")),
         }
     }
 
-    fn begin(&self, changes: &[Change], context: &Context, token: &str) -> Option<Vec<usize>> {
-        let world = &self.world;
-        let places: Vec<(u64, u32)> =
-            changes.iter().map(|change| (change.lsn.get(), item_number(&change.id).unwrap_or(u32::MAX))).collect();
+    fn begin(&self, received: &[Received], context: &Context, token: &str) -> Option<Vec<usize>> {
+        let sim = &self.sim;
+        let plan = &sim.scenario;
+        let mut oracle = sim.oracle.lock();
+        let find = |received: &Received| match received {
+            Received::Place(lsn, id) => oracle.find(*lsn, item_number(id)?),
+            Received::Number(number) => oracle.find_number(*number),
+        };
+        let changes: Vec<Option<usize>> = received.iter().map(find).collect();
+        if plan.delegate.typed {
+            sim.cover(Sometimes::TypedCall);
+        }
         let call = Call {
             process: self.process,
             token,
-            range: context.range(),
-            changes: &places,
-            decided: world.exec.running_since(),
-            expiration: world.scenario.processor.expiration * 1000,
-            automatic: !world.scenario.is_manual(),
-            planned_only: world.scenario.is_planned_only(),
+            range: &KeyRange::of(context.range()),
+            changes: &changes,
+            decided: sim.exec.running_since(),
+            intervals: (self.timing.expiration * 1000, self.timing.renew * 1000),
+            automatic: !plan.is_manual(),
+            planned_only: plan.is_planned_only(),
+            partial: plan.workload.unparsable_per_mille > 0,
+            reliable: self.is_reliable(),
         };
-        let mut reached = |what| world.reached(what);
-        let begun = world.deliveries.lock().begin(&call, &mut world.truth.lock(), &world.ledger.lock(), &mut reached);
+        let mut cover = |what| sim.cover(what);
+        let begun = sim.deliveries.lock().begin(&call, sim.exec.now(), &mut oracle, &sim.leases.lock(), &mut cover);
+        drop(oracle);
         match begun {
-            Ok(numbers) => Some(numbers),
+            Ok(changes) => Some(changes),
             Err((check, what)) => {
-                world.violated(check, what);
+                sim.violated(check, what);
                 None
             }
         }
     }
 
-    fn mood(&self, numbers: &[usize]) -> (Mood, Duration) {
-        let plan = &self.world.scenario.delegate;
-        let chaos = *self.world.chaos.lock();
-        let truth = self.world.truth.lock();
-        let poison = numbers.iter().position(|at| truth.get(*at).is_some_and(|change| change.poison));
-        drop(truth);
-        let expiration = self.world.scenario.processor.expiration * 1000;
-        self.world.draw(&format!("delegate {}", self.name), |rng| {
+    /// Passes the time of a call; ends early if `cancelled` fires and the delegate watches it.
+    async fn work(&self, pause: Duration, context: &Context, guard: &mut CallGuard<'_>) {
+        let sleep = self.runtime.sleep(pause);
+        if !self.sim.scenario.delegate.watches_cancelled || pause < Duration::from_secs(1) {
+            return sleep.await;
+        }
+        guard.watching = true;
+        tokio::select! {
+            biased;
+            () = context.cancelled(), if !self.sim.has(Seam::CancelledNeverFires) => {
+                self.sim.cover(Sometimes::Cancelled);
+                self.sim.log(format_args!("{} is cancelled", self.name));
+            }
+            () = sleep => self.check_cancelled(guard.token),
+        }
+        guard.watching = false;
+    }
+
+    /// S18: a call that was not cancelled although its lease was paused or requested long enough ago for the owner to
+    /// know.
+    fn check_cancelled(&self, token: &str) {
+        let (sim, now) = (&self.sim, self.sim.exec.now());
+        let bound = 2 * self.timing.renew * 1000 + 1_000_000;
+        let signalled = {
+            let leases = sim.leases.lock();
+            let lease = leases.by_token(token).filter(|lease| lease.holder == Some(self.process));
+            lease.and_then(|lease| [lease.paused, lease.requested].into_iter().flatten().min())
+        };
+        let Some(since) = signalled.filter(|since| now - since > bound) else { return };
+        if self.is_reliable() && !sim.hosts.lock().stalled_since(self.host, since) {
+            let ago = (now - since) / 1000;
+            let message = format!("lease {token} was paused or requested {ago} ms ago, and `cancelled` has not fired");
+            sim.violated("S18", message);
+        }
+    }
+
+    /// Whether the lease store answers every request soon.
+    fn is_reliable(&self) -> bool {
+        let plan = &self.sim.scenario;
+        plan.is_calm() && !plan.has_store_faults() && plan.network.slowest_micros < 50_000
+    }
+
+    fn plan(&self, changes: &[usize]) -> (Behaviour, Duration) {
+        let plan = &self.sim.scenario.delegate;
+        let chaos = *self.sim.chaos.lock();
+        let poison = {
+            let oracle = self.sim.oracle.lock();
+            changes.iter().position(|at| oracle.get(*at).is_some_and(|change| change.poison))
+        };
+        let expiration = self.timing.expiration * 1000;
+        let outage = *self.sim.delegate_outages.lock() > 0;
+        self.sim.draw(&format!("delegate {}", self.name), |rng| {
             let mut pause = rng.between(plan.shortest * 1000, plan.longest * 1000);
             if chaos && rng.chance(plan.slow_per_mille) {
                 pause += rng.below(expiration);
             }
-            let any = usize::try_from(rng.below(numbers.len().max(1) as u64)).unwrap_or_default();
-            let dice = rng.below(1000);
-            let style = rng.below(5);
-            let mood = match poison {
-                Some(item) => [Mood::Fail, Mood::Blame(item), Mood::Hopeless(item), Mood::Each, Mood::Panic]
-                    .get(usize::try_from(style).unwrap_or_default())
-                    .copied()
-                    .unwrap_or(Mood::Fail),
+            if chaos && plan.long_per_mille > 0 && rng.chance(plan.long_per_mille) {
+                self.sim.cover(Sometimes::LongCall);
+                pause = plan.long * 1000;
+            }
+            let any = usize::try_from(rng.below(changes.len().max(1) as u64)).unwrap_or_default();
+            let mut left = rng.below(1000);
+            let style = usize::try_from(rng.below(5)).unwrap_or_default();
+            let behaviour = match poison {
+                Some(item) => [
+                    Behaviour::Fail,
+                    Behaviour::FailAt(item),
+                    Behaviour::FailPermanently(item),
+                    Behaviour::Each,
+                    Behaviour::Panic,
+                ][style],
+                None if chaos && outage => Behaviour::Fail,
                 None if chaos => {
-                    let mut left = dice;
-                    let moods = [
-                        (plan.fail_per_mille, Mood::Fail),
-                        (plan.blame_per_mille, Mood::Blame(any)),
-                        (plan.each_per_mille, Mood::Each),
-                        (plan.panic_per_mille, Mood::Panic),
-                        (plan.never_per_mille, Mood::Never),
+                    let behaviours = [
+                        (plan.fail_per_mille, Behaviour::Fail),
+                        (plan.blame_per_mille, Behaviour::FailAt(any)),
+                        (plan.each_per_mille, Behaviour::Each),
+                        (plan.panic_per_mille, Behaviour::Panic),
+                        (plan.never_per_mille, Behaviour::Never),
+                        (plan.retry_all_per_mille, Behaviour::RetryAll),
                     ];
-                    let mut chosen = Mood::Well;
-                    for (per_mille, mood) in moods {
+                    let mut chosen = Behaviour::Succeed;
+                    for (per_mille, behaviour) in behaviours {
                         if left < per_mille {
-                            chosen = mood;
+                            chosen = behaviour;
                             break;
                         }
                         left -= per_mille;
                     }
                     chosen
                 }
-                None => Mood::Well,
+                None => Behaviour::Succeed,
             };
-            (mood, Duration::from_micros(pause))
+            (behaviour, Duration::from_micros(pause))
         })
     }
 
-    /// An outcome for each item: poison is dead, some others have to be tried again.
-    fn each(&self, numbers: &[usize], entry: &mut Entry<'_>, poison: impl Fn(&usize) -> bool) -> Verdict {
-        let letters = self.world.scenario.processor.dead_letter_after.is_some();
-        let mut done = Vec::new();
-        let mut outcomes = Vec::new();
-        for at in numbers {
-            let again = self.world.draw(&format!("delegate {}", self.name), |rng| rng.chance(300));
-            outcomes.push(if poison(at) && letters {
-                Outcome::DeadLetter { reason: "injected: poison".to_owned() }
-            } else if poison(at) || again {
-                self.world.truth.lock().update(*at, |change| change.asked += 1);
-                Outcome::Retry { after: Duration::from_millis(50) }
+    /// A result for each item: poison is dead-lettered, some others are to be retried.
+    fn each(&self, changes: &[usize], guard: &mut CallGuard<'_>) -> BatchResult {
+        let letters = self.sim.scenario.processor.dead_letter_after.is_some();
+        let (mut done, mut results) = (Vec::new(), Vec::new());
+        for at in changes {
+            let poison = self.sim.oracle.lock().get(*at).is_some_and(|change| change.poison);
+            let again = self.sim.draw(&format!("delegate {}", self.name), |rng| rng.chance(300));
+            results.push(if poison && letters {
+                ItemResult::DeadLetter { reason: "injected: poison".to_owned() }
+            } else if poison || again {
+                self.sim.oracle.lock().update(*at, |change| change.retries += 1);
+                ItemResult::Retry { after: Duration::from_millis(50) }
             } else {
                 done.push(*at);
-                Outcome::Done
+                ItemResult::Done
             });
         }
-        entry.failed = done.len() < numbers.len();
-        self.world.deliveries.lock().handled(self.process, entry.token, &done, &mut self.world.truth.lock());
-        Verdict::Each(outcomes)
+        guard.failed = done.len() < changes.len();
+        self.sim.deliveries.lock().handled(self.process, guard.token, &done, &mut self.sim.oracle.lock());
+        BatchResult::Each(results)
     }
 
-    async fn die_of_killer(&self, numbers: &[usize]) {
-        if !self.meets_killer(numbers) {
-            return;
-        }
-        self.world.log(format_args!("{} dies of an item", self.name));
-        hosts::die(&self.world, self.host, self.process);
-        std::future::pending().await
+    /// All items are to be retried.
+    fn retry_all(&self, changes: &[usize], token: &str) -> BatchResult {
+        self.sim.cover(Sometimes::RetriedAll);
+        let mut oracle = self.sim.oracle.lock();
+        changes.iter().for_each(|at| oracle.update(*at, |change| change.retries += 1));
+        drop(oracle);
+        self.sim.deliveries.lock().retried(self.process, token, changes);
+        BatchResult::Each(vec![ItemResult::Retry { after: Duration::from_millis(50) }; changes.len()])
     }
 
-    fn meets_killer(&self, numbers: &[usize]) -> bool {
-        let mut truth = self.world.truth.lock();
-        let killer = numbers.iter().copied().find(|at| truth.get(*at).is_some_and(|change| change.killer));
-        if let Some(killer) = killer {
-            truth.update(killer, |change| change.deaths += 1);
+    async fn crash_of_killer(&self, changes: &[usize]) {
+        let killer = {
+            let oracle = self.sim.oracle.lock();
+            changes.iter().any(|at| oracle.get(*at).is_some_and(|change| change.killer))
+        };
+        if killer {
+            self.sim.log(format_args!("{} crashes because of an item", self.name));
+            hosts::crash_of_item(&self.sim, self.host, self.process);
+            std::future::pending().await
         }
-        killer.is_some()
+    }
+
+    /// Handles everything, checkpoints, and takes its time afterwards.
+    async fn checkpoint_early(
+        &self,
+        token: &str,
+        context: &Context,
+        changes: &[usize],
+        pause: Duration,
+        mut guard: CallGuard<'_>,
+    ) -> Result<BatchResult, DelegateError> {
+        self.crash_of_killer(changes).await;
+        self.sim.deliveries.lock().handled(self.process, token, changes, &mut self.sim.oracle.lock());
+        self.sim.cover(Sometimes::EarlyCheckpoint);
+        let session = self.sim.deliveries.lock().session(self.process, token);
+        self.store(token, Batch { context: context.clone(), session, last: changes.last().copied() }).await;
+        guard.failed = false;
+        self.work(pause, context, &mut guard).await;
+        Ok(BatchResult::Done)
     }
 
     /// The user's own checkpoints.
-    async fn checkpoint(&self, token: &str, context: &Context, handled: usize) {
-        let plan = self.world.scenario.processor.checkpoint;
-        let (of, keep) = {
-            let mut memory = self.memory.lock();
-            let (calls, last) = memory.entry(token.to_owned()).or_default();
+    async fn checkpoint(&self, token: &str, context: &Context, last: Option<usize>) {
+        let session = self.sim.deliveries.lock().session(self.process, token);
+        let batch = Batch { context: context.clone(), session, last };
+        let batch = {
+            let mut batches = self.batches.lock();
+            let (calls, before) = batches.entry(token.to_owned()).or_default();
             *calls += 1;
-            match plan {
-                CheckpointPlan::Automatic => return,
-                CheckpointPlan::Manual(every) if *calls < every => return,
-                CheckpointPlan::Manual(_) => {
+            match self.sim.scenario.processor.checkpoint {
+                CheckpointPlan::Manual(every) if *calls >= every => {
                     *calls = 0;
-                    (context.clone(), 0)
+                    Some(batch)
                 }
-                CheckpointPlan::Lagging => match last.replace(context.clone()) {
-                    Some(last) => (last, handled),
-                    None => return,
-                },
+                CheckpointPlan::Lagging => before.replace(batch),
+                CheckpointPlan::Late(millis) => {
+                    self.checkpoint_late(token, batch, millis);
+                    None
+                }
+                _ => None,
             }
         };
-        self.world.deliveries.lock().claim(self.process, token, keep, &mut self.world.truth.lock());
-        let stored = of.checkpoint().await;
-        self.world.log(format_args!(
-            "{} checkpoint of lease {token}: {}",
-            self.name,
-            if stored.is_ok() { "stored" } else { "lost" }
-        ));
+        if let Some(batch) = batch {
+            self.store(token, batch).await;
+        }
+    }
+
+    /// Checkpoints in a task of the user's own, after the call has returned.
+    fn checkpoint_late(&self, token: &str, batch: Batch, millis: u64) {
+        let (delegate, token) = (self.clone(), token.to_owned());
+        self.sim.cover(Sometimes::LateCheckpoint);
+        let task = async move {
+            delegate.runtime.sleep(Duration::from_millis(millis)).await;
+            delegate.store(&token, batch).await;
+        };
+        drop(self.sim.exec.spawn(self.process, "late checkpoint", Box::pin(task)));
+    }
+
+    async fn store(&self, token: &str, batch: Batch) {
+        let Batch { context, session, last } = batch;
+        self.sim.deliveries.lock().claim(self.process, token, session, last, &mut self.sim.oracle.lock());
+        let stored = context.checkpoint().await;
+        if stored.is_err() {
+            self.sim.cover(Sometimes::RefusedCheckpoint);
+        }
+        let result = if stored.is_ok() { "stored" } else { "refused" };
+        self.sim.log(format_args!("{} checkpoint of lease {token}: {result}", self.name));
     }
 }

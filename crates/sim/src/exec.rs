@@ -1,8 +1,8 @@
-//! The executor: simulated time, and tasks that run in an order which the seed decides.
+//! The executor: simulated time, and tasks in an order that the seed decides.
 //!
-//! Tasks belong to processes. A process that is stalled is not polled while time goes on; one that is killed is dropped
-//! between two polls, as a crash would. Time moves only when nobody can run. Wake-ups are sorted before one of them is
-//! drawn, so the order in which channels wake their waiters, which tokio draws at random, cannot be seen.
+//! Tasks belong to processes. A process that is stalled is not polled while time advances; one that is killed is dropped
+//! between two polls, as in a crash. Time advances only when no task can run. Wake-ups are sorted before one of them is
+//! drawn, so that the order in which channels wake their waiters, which tokio randomises, has no effect.
 
 use std::{
     any::Any,
@@ -24,21 +24,27 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::rng::Rng;
 
-/// More polls than this at one moment of simulated time means that somebody is spinning.
+/// More polls than this at one moment of simulated time means that a task is spinning.
 const POLLS_AT_ONE_MOMENT: u32 = 200_000;
 
-/// A simulated process; 0 is the world itself, which never fails.
+/// A poll that reads the clock more often than this does not return.
+const CLOCK_READS_IN_ONE_POLL: u64 = 100_000;
+
+/// How the message of a panic begins that a scenario wants.
+pub const INJECTED: &str = "injected";
+
+/// A simulated process; 0 is the environment, which never fails.
 pub type ProcessId = usize;
 
 /// The process of writers, servers and the nemesis.
-pub const WORLD: ProcessId = 0;
+pub const ENVIRONMENT: ProcessId = 0;
 
 /// How the next task is chosen among those that can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Order {
     /// In the order in which they became ready.
     Fifo,
-    /// The youngest first: starves the old ones as long as the world allows.
+    /// The youngest first: starves old ones.
     Lifo,
     /// Any.
     Random,
@@ -94,12 +100,12 @@ struct Inner {
     halted: bool,
 }
 
-/// A panic of a task that is not a delegate's.
+/// A panic that no scenario wanted.
 #[derive(Clone, Debug)]
 pub struct Crashed {
     /// The task.
     pub name: Arc<str>,
-    /// What it said.
+    /// Its message.
     pub message: String,
 }
 
@@ -108,9 +114,9 @@ pub struct Crashed {
 pub enum Halt {
     /// The main future has ended.
     Done,
-    /// Nobody can run, and no timer is set.
+    /// No task can run, and no timer is set.
     Deadlock,
-    /// Tasks run and run, and time does not move.
+    /// Tasks run without end, and time does not advance.
     Spinning(Arc<str>),
     /// A task panicked.
     Panicked(Crashed),
@@ -124,6 +130,8 @@ pub struct Exec {
     now: Arc<AtomicU64>,
     /// When the task that is being polled was spawned.
     spawned: Arc<AtomicU64>,
+    /// How often the task that is being polled has asked for the time.
+    clock_reads: Arc<AtomicU64>,
     order: Order,
 }
 
@@ -153,6 +161,7 @@ impl Exec {
             woken: Arc::default(),
             now: Arc::default(),
             spawned: Arc::default(),
+            clock_reads: Arc::default(),
             order,
         }
     }
@@ -160,6 +169,12 @@ impl Exec {
     /// Microseconds since the beginning.
     pub fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
+    }
+
+    /// A task asks for the time; one that does so without end in a single poll is spinning.
+    pub fn count_clock_read(&self) {
+        let reads = self.clock_reads.fetch_add(1, Ordering::Relaxed);
+        assert!(reads < CLOCK_READS_IN_ONE_POLL, "spins: a poll does not return");
     }
 
     /// When the task that is running now was spawned.
@@ -204,9 +219,9 @@ impl Exec {
         inner.cancelled.extend(ids);
     }
 
-    /// Runs a task of the world. Nobody waits for it.
+    /// Runs a task of the environment. Nothing waits for it.
     pub fn detach(&self, name: &str, task: impl Future<Output = ()> + Send + 'static) {
-        self.add(WORLD, name, Box::pin(task), None);
+        self.add(ENVIRONMENT, name, Box::pin(task), None);
     }
 
     /// Runs a task of a process.
@@ -265,14 +280,14 @@ impl Exec {
             let _ = ended.send(());
         });
         loop {
-            self.bury_cancelled();
+            self.drop_cancelled();
             match self.step() {
                 Step::Polled => {}
                 Step::Idle => {
                     if over.try_recv().is_ok() {
                         return Halt::Done;
                     }
-                    // Lets tokio drop what was aborted and hand on what has ended.
+                    // Lets tokio drop aborted tasks and deliver results.
                     tokio::task::yield_now().await;
                     if self.is_idle() && !self.advance() {
                         return Halt::Deadlock;
@@ -297,7 +312,7 @@ impl Exec {
         drop(left);
     }
 
-    fn bury_cancelled(&self) {
+    fn drop_cancelled(&self) {
         let mut inner = self.inner.lock();
         if inner.cancelled.is_empty() {
             return;
@@ -336,6 +351,7 @@ impl Exec {
         }
         drop(inner);
         self.spawned.store(spawned, Ordering::Relaxed);
+        self.clock_reads.store(0, Ordering::Relaxed);
         let poll =
             std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         match poll {
@@ -354,7 +370,8 @@ impl Exec {
                 drop(std::panic::catch_unwind(AssertUnwindSafe(|| drop(future))));
                 let message = text_of(&panic);
                 self.finish(id, Err(panic));
-                if !name.starts_with("delegate[") {
+                // Panics that a scenario injects are for the processor to handle.
+                if !message.starts_with(INJECTED) {
                     return Step::Halt(Halt::Panicked(Crashed { name, message }));
                 }
             }

@@ -1,54 +1,52 @@
-//! Machines and the processes on them: started, stopped, killed, stalled.
+//! Machines and the lifecycle of the processes on them: started, stopped, dropped, crashed, stalled.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use changefeed::{
-    Backoff, Checkpoint, Context, DeadLetter, LeaseTiming, Notification, Processor, ProcessorBuilder, RawChanges,
-    Release, Running, lease::ownership::Loss, runtime::Runtime,
-};
-use changefeed_core::{Container, Result, StartFrom};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::{
-    delegate::Delegate,
+    checks::takeover::{Process, ProcessKind},
+    coverage::Sometimes,
     exec::ProcessId,
-    reach::Sometimes,
+    host::{HostProcess, KeptContexts, Signal},
     rng::Rng,
     runtime::{Clocks, SimRuntime},
-    scenario::{Scenario, Store},
-    store::SimStore,
-    world::World,
+    scenario::Scenario,
+    simulation::Simulation,
 };
 
-/// A process that was killed by an item is started again after this long.
+/// A process that an item has crashed is started again after this long.
 const RESTART: Duration = Duration::from_secs(2);
-
-/// No request of the processor takes longer than this, in milliseconds.
-const LONGEST_REQUEST: u64 = 70_000;
 
 /// A machine.
 #[derive(Debug)]
 struct Machine {
     name: Arc<str>,
     clocks: Arc<Clocks>,
-    born: u32,
-    main: Option<Life>,
-    twin: Option<Life>,
-    /// When it last stalled or went on.
+    starts: u32,
+    main: Option<ProcessHandle>,
+    /// A second process with the same instance name.
+    duplicate: Option<ProcessHandle>,
+    /// When it last stalled or resumed.
     stalled: u64,
+    /// Whether its next process has a delegate whose type fits no item.
+    mismatched: bool,
+    /// Contexts that outlive their process's processor.
+    kept: Vec<KeptContexts>,
 }
 
-/// A process, as the world knows it.
-struct Life {
+/// A process, as the simulation controls it.
+struct ProcessHandle {
     process: ProcessId,
-    stop: Option<oneshot::Sender<()>>,
+    signal: Option<oneshot::Sender<Signal>>,
     started: bool,
+    mismatched: bool,
 }
 
-impl fmt::Debug for Life {
+impl fmt::Debug for ProcessHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Life(process {})", self.process)
+        write!(f, "ProcessHandle(process {})", self.process)
     }
 }
 
@@ -57,30 +55,36 @@ impl fmt::Debug for Life {
 pub struct Hosts(Vec<Machine>);
 
 impl Hosts {
-    /// The machines of a scenario, all off.
+    /// The machines of a scenario, without processes.
     pub fn new(scenario: &Scenario) -> Self {
         let machine = |(at, plan): (usize, &crate::scenario::HostPlan)| Machine {
             name: format!("h{at}").into(),
-            clocks: Arc::new(Clocks { drift_ppm: plan.drift_ppm, offset_millis: Mutex::new(plan.offset) }),
-            born: 0,
+            clocks: Arc::new(Clocks {
+                drift_ppm: plan.drift_ppm,
+                offset_millis: Mutex::new(plan.offset),
+                suspended: Mutex::new(0),
+            }),
+            starts: 0,
             main: None,
-            twin: None,
+            duplicate: None,
             stalled: 0,
+            mismatched: false,
+            kept: Vec::new(),
         };
         Self(scenario.hosts.iter().enumerate().map(machine).collect())
     }
 
-    /// The names of all machines.
+    /// The instance names of all machines.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.iter().map(|machine| &machine.name)
     }
 
-    /// Whether all are up.
+    /// Whether all hosts are up.
     pub fn all_started(&self) -> bool {
-        self.0.iter().all(|machine| machine.main.as_ref().is_some_and(|life| life.started))
+        self.0.iter().all(|machine| machine.main.as_ref().is_some_and(|handle| handle.started))
     }
 
-    /// Whether one is down.
+    /// Whether a host is down.
     pub fn is_down(&self, host: usize) -> bool {
         self.0.get(host).is_none_or(|machine| machine.main.is_none())
     }
@@ -90,281 +94,184 @@ impl Hosts {
         self.0.iter().any(|machine| &*machine.name == name && machine.main.is_some())
     }
 
-    /// Whether all are down.
+    /// Whether all hosts are down.
     pub fn all_down(&self) -> bool {
-        self.0.iter().all(|machine| machine.main.is_none() && machine.twin.is_none())
+        self.0.iter().all(|machine| machine.main.is_none() && machine.duplicate.is_none())
     }
 
-    /// Lets the time of day on a machine jump.
+    /// Whether the processor of a process has started and is not being stopped.
+    pub fn is_started(&self, host: usize, process: ProcessId) -> bool {
+        self.handle(host, process).is_some_and(|handle| handle.started)
+    }
+
+    /// Whether a process has been up since `moment` and never stalled.
+    pub fn ran_through(&self, host: usize, process: ProcessId, moment: u64) -> bool {
+        let stalled = self.0.get(host).is_none_or(|machine| machine.stalled >= moment);
+        self.is_started(host, process) && !stalled
+    }
+
+    /// Whether a machine has stalled since `moment`.
+    pub fn stalled_since(&self, host: usize, moment: u64) -> bool {
+        self.0.get(host).is_some_and(|machine| machine.stalled >= moment)
+    }
+
+    /// Whether a process has a delegate whose type fits no item.
+    pub fn is_mismatched(&self, process: ProcessId) -> bool {
+        let mut handles = self.0.iter().flat_map(|machine| machine.main.iter().chain(&machine.duplicate));
+        handles.any(|handle| handle.process == process && handle.mismatched)
+    }
+
+    /// Moves the wall clock of a machine.
     pub fn jump(&self, host: usize, by: i64) {
         if let Some(machine) = self.0.get(host) {
             *machine.clocks.offset_millis.lock() += by;
         }
     }
+
+    /// A machine slept for so many microseconds.
+    pub fn slept(&self, host: usize, micros: u64) {
+        if let Some(machine) = self.0.get(host) {
+            *machine.clocks.suspended.lock() += micros;
+        }
+    }
+
+    /// Whether the next process of a machine has a delegate whose type fits no item.
+    pub fn mismatch(&mut self, host: usize, mismatched: bool) {
+        if let Some(machine) = self.0.get_mut(host) {
+            machine.mismatched = mismatched;
+        }
+    }
+
+    /// Marks a process as started.
+    pub fn mark_started(&mut self, host: usize, process: ProcessId) {
+        if let Some(handle) = self.0.get_mut(host).and_then(|machine| machine.handle(process)) {
+            handle.started = handle.signal.is_some();
+        }
+    }
+
+    /// A process has ended.
+    pub fn mark_down(&mut self, host: usize, process: ProcessId) {
+        if let Some(machine) = self.0.get_mut(host) {
+            machine.main.take_if(|handle| handle.process == process);
+            machine.duplicate.take_if(|handle| handle.process == process);
+        }
+    }
+
+    /// Keeps contexts until the end of the run.
+    pub fn keep(&mut self, host: usize, contexts: KeptContexts) {
+        if let Some(machine) = self.0.get_mut(host) {
+            machine.kept.push(contexts);
+        }
+    }
+
+    /// Drops all contexts that were kept.
+    pub fn drop_contexts(&mut self) -> Vec<KeptContexts> {
+        self.0.iter_mut().flat_map(|machine| std::mem::take(&mut machine.kept)).collect()
+    }
+
+    fn handle(&self, host: usize, process: ProcessId) -> Option<&ProcessHandle> {
+        let machine = self.0.get(host)?;
+        machine.main.iter().chain(&machine.duplicate).find(|handle| handle.process == process)
+    }
 }
 
-/// Starts a process on a machine, if none runs there; or a second one with the same name.
-pub fn start(world: &Arc<World>, host: usize, twin: bool) {
-    let mut hosts = world.hosts.lock();
+impl Machine {
+    fn handle(&mut self, process: ProcessId) -> Option<&mut ProcessHandle> {
+        self.main.iter_mut().chain(&mut self.duplicate).find(|handle| handle.process == process)
+    }
+}
+
+/// Starts a process on a machine, if none runs there; or a second one with the same instance name.
+pub fn start(sim: &Arc<Simulation>, host: usize, duplicate: bool) {
+    let mut hosts = sim.hosts.lock();
     let Some(machine) = hosts.0.get_mut(host) else { return };
-    if if twin { machine.twin.is_some() } else { machine.main.is_some() } {
+    if if duplicate { machine.duplicate.is_some() } else { machine.main.is_some() } {
         return;
     }
-    machine.born += 1;
-    let process = world.exec.process();
-    let (stop, stopped) = oneshot::channel();
-    let life = Life { process, stop: Some(stop), started: false };
-    *(if twin { &mut machine.twin } else { &mut machine.main }) = Some(life);
-    let (name, born, clocks) = (Arc::clone(&machine.name), machine.born, Arc::clone(&machine.clocks));
+    machine.starts += 1;
+    if sim.scenario.new_names && !duplicate {
+        machine.name = format!("h{host}v{}", machine.starts).into();
+    }
+    let process = sim.exec.process();
+    let (signal, signals) = oneshot::channel();
+    let mismatched = machine.mismatched;
+    let handle = ProcessHandle { process, signal: Some(signal), started: false, mismatched };
+    *(if duplicate { &mut machine.duplicate } else { &mut machine.main }) = Some(handle);
+    let (name, starts, clocks) = (Arc::clone(&machine.name), machine.starts, Arc::clone(&machine.clocks));
     drop(hosts);
-    let label: Arc<str> = format!("{name}#{born}").into();
-    world.log(format_args!("{label} starts as process {process}"));
-    let rng = Rng::new(world.scenario.seed, &format!("host {label}"));
-    let runtime: Arc<dyn Runtime> = Arc::new(SimRuntime::new(&world.exec, process, &clocks, rng));
-    let network = Arc::new(Mutex::new(Rng::new(world.scenario.seed, &format!("network {label}"))));
-    let process = Process { world: Arc::clone(world), process, host, twin, name, label, runtime, network };
-    let id = process.process;
-    drop(world.exec.spawn(id, "life", Box::pin(process.live(stopped))));
+    let label: Arc<str> = format!("{name}#{starts}").into();
+    sim.log(format_args!("{label} starts as process {process}"));
+    let timing = sim.scenario.timing(host);
+    let facts = Process {
+        name: name.to_string(),
+        kind: ProcessKind::Host,
+        expiration: timing.expiration * 1000,
+        acquire: timing.acquire * 1000,
+        renew: timing.renew * 1000,
+    };
+    sim.leases.lock().register(process, facts);
+    if mismatched {
+        sim.cover(Sometimes::Mismatched);
+    }
+    let rng = Rng::new(sim.scenario.seed, &format!("host {label}"));
+    let runtime = Arc::new(SimRuntime::new(&sim.exec, process, &clocks, rng, sim.seam));
+    let network = Arc::new(Mutex::new(Rng::new(sim.scenario.seed, &format!("network {label}"))));
+    let sim_of_host = Arc::clone(sim);
+    let host_process =
+        HostProcess { sim: sim_of_host, process, host, duplicate, mismatched, name, label, timing, runtime, network };
+    drop(sim.exec.spawn(process, "main", Box::pin(host_process.run(signals))));
 }
 
-/// Kills the processes of a machine.
-pub fn crash(world: &Arc<World>, host: usize) {
-    let mut hosts = world.hosts.lock();
+/// Kills the main process of a machine.
+pub fn crash(sim: &Arc<Simulation>, host: usize) {
+    let mut hosts = sim.hosts.lock();
     let Some(machine) = hosts.0.get_mut(host) else { return };
-    if let Some(life) = machine.main.take() {
-        world.log(format_args!("{} crashes", machine.name));
-        world.exec.kill(life.process);
+    if let Some(handle) = machine.main.take() {
+        sim.log(format_args!("{} crashes", machine.name));
+        sim.exec.kill(handle.process);
     }
 }
 
-/// A process dies of what it handles, and is started again.
-pub fn die(world: &Arc<World>, host: usize, process: ProcessId) {
-    let mut hosts = world.hosts.lock();
-    world.exec.kill(process);
-    if let Some(machine) = hosts.0.get_mut(host) {
-        machine.main.take_if(|life| life.process == process);
-        machine.twin.take_if(|life| life.process == process);
-    }
-    let (world, later) = (Arc::clone(world), world.exec.sleep(RESTART));
-    world.clone().exec.detach("restart", async move {
+/// A process crashes because of an item, and is started again.
+pub fn crash_of_item(sim: &Arc<Simulation>, host: usize, process: ProcessId) {
+    sim.exec.kill(process);
+    sim.hosts.lock().mark_down(host, process);
+    let (sim, later) = (Arc::clone(sim), sim.exec.sleep(RESTART));
+    sim.clone().exec.detach("restart", async move {
         later.await;
-        start(&world, host, false);
+        start(&sim, host, false);
     });
 }
 
-/// Stops a process in good order; it is down when it says so.
-pub fn stop(world: &Arc<World>, host: usize, twin: bool) {
-    let mut hosts = world.hosts.lock();
+/// Stops a process gracefully; it marks itself as down.
+pub fn stop(sim: &Arc<Simulation>, host: usize, duplicate: bool) {
+    signal(sim, host, duplicate, Signal::Stop);
+}
+
+/// Has a process drop its running processor without stopping it.
+pub fn drop_running(sim: &Arc<Simulation>, host: usize) {
+    signal(sim, host, false, Signal::Drop);
+}
+
+fn signal(sim: &Arc<Simulation>, host: usize, duplicate: bool, signal: Signal) {
+    let mut hosts = sim.hosts.lock();
     let Some(machine) = hosts.0.get_mut(host) else { return };
-    let life = if twin { &mut machine.twin } else { &mut machine.main };
-    if let Some(life) = life
-        && let Some(stop) = life.stop.take()
+    let handle = if duplicate { &mut machine.duplicate } else { &mut machine.main };
+    if let Some(handle) = handle
+        && let Some(sender) = handle.signal.take()
     {
-        life.started = false;
-        let _ = stop.send(());
+        handle.started = false;
+        let _ = sender.send(signal);
     }
 }
 
-/// Stalls the processes of a machine, or lets them go on.
-pub fn stall(world: &Arc<World>, host: usize, stalled: bool) {
-    let mut hosts = world.hosts.lock();
+/// Stalls the processes of a machine, or lets them continue.
+pub fn stall(sim: &Arc<Simulation>, host: usize, stalled: bool) {
+    let mut hosts = sim.hosts.lock();
     let Some(machine) = hosts.0.get_mut(host) else { return };
-    machine.stalled = world.exec.now();
-    world.log(format_args!("{} {}", machine.name, if stalled { "stalls" } else { "goes on" }));
-    for life in machine.main.iter().chain(&machine.twin) {
-        world.exec.stall(life.process, stalled);
+    machine.stalled = sim.exec.now();
+    sim.log(format_args!("{} {}", machine.name, if stalled { "stalls" } else { "continues" }));
+    for handle in machine.main.iter().chain(&machine.duplicate) {
+        sim.exec.stall(handle.process, stalled);
     }
-}
-
-/// One process.
-struct Process {
-    world: Arc<World>,
-    process: ProcessId,
-    host: usize,
-    twin: bool,
-    name: Arc<str>,
-    label: Arc<str>,
-    runtime: Arc<dyn Runtime>,
-    /// Decides what becomes of its requests.
-    network: Arc<Mutex<Rng>>,
-}
-
-impl Process {
-    async fn live(self, mut stopped: oneshot::Receiver<()>) {
-        let running = tokio::select! {
-            biased;
-            _ = &mut stopped => None,
-            running = self.start() => Some(running),
-        };
-        if let Some(running) = running {
-            self.mark_started();
-            drop(stopped.await);
-            self.stop(running).await;
-        }
-        let mut hosts = self.world.hosts.lock();
-        if let Some(machine) = hosts.0.get_mut(self.host) {
-            machine.main.take_if(|life| life.process == self.process);
-            machine.twin.take_if(|life| life.process == self.process);
-        }
-        self.world.log(format_args!("{} is down", self.label));
-    }
-
-    fn mark_started(&self) {
-        self.world.truth.lock().started(self.world.scenario.processor.from_beginning);
-        self.world.log(format_args!("{} is up", self.label));
-        if self.twin {
-            self.world.reached(Sometimes::Twin);
-        }
-        let mut hosts = self.world.hosts.lock();
-        if let Some(machine) = hosts.0.get_mut(self.host)
-            && let Some(life) = machine.main.as_mut().filter(|life| life.process == self.process)
-        {
-            life.started = life.stop.is_some();
-        }
-    }
-
-    /// Starts the processor; a user would try again, so do we.
-    async fn start(&self) -> Running {
-        loop {
-            let processor = self.build().expect("invariant: scenarios have sensible options");
-            match Box::pin(processor.start()).await {
-                Ok(running) => return running,
-                Err(error) => self.world.log(format_args!("{} cannot start: {error:?}", self.label)),
-            }
-            self.runtime.sleep(Duration::from_secs(1)).await;
-        }
-    }
-
-    async fn stop(&self, running: Running) {
-        let world = &self.world;
-        let begun = world.exec.now();
-        world.log(format_args!("{} is stopping", self.label));
-        if world.deliveries.lock().is_busy(self.process) {
-            world.reached(Sometimes::StopDuringCall);
-        }
-        if world.windows.lock().iter().any(|window| window.store == Store::Leases) {
-            world.reached(Sometimes::StopDuringOutage);
-        }
-        let stopped = Box::pin(running.stop()).await;
-        let took = world.exec.now() - begun;
-        let limit = world.scenario.processor.stop_deadline * 1060 + 10_000;
-        let stalled = world.hosts.lock().0.get(self.host).is_some_and(|machine| machine.stalled >= begun);
-        if took > limit && !stalled {
-            world.violated("L4", format!("{} took {} ms to stop", self.label, took / 1000));
-        }
-        if let Err(error) = stopped {
-            world.log(format_args!("{} stopped: {error:?}", self.label));
-            // A call or a request that began before the quiet phase may still hang.
-            let calm = begun > (world.scenario.chaos + LONGEST_REQUEST) * 1000;
-            if world.scenario.is_planned_only() || calm {
-                world.violated("L4", format!("{} could not stop in good order: {error:?}", self.label));
-            }
-        }
-    }
-
-    fn container(&self, store: Store) -> Container {
-        let rng = Arc::clone(&self.network);
-        Container::new(Arc::new(SimStore::new(&self.world, self.process, self.host, &self.name, store, rng)))
-    }
-
-    fn build(&self) -> Result<Processor> {
-        let plan = &self.world.scenario.processor;
-        let millis = Duration::from_millis;
-        let (monitored, leases) = (self.container(Store::Feed), self.container(Store::Leases));
-        let timing = LeaseTiming {
-            acquire: millis(plan.acquire),
-            renew: millis(plan.renew),
-            expiration: millis(plan.expiration),
-        };
-        let checkpoint = if self.world.scenario.is_manual() { Checkpoint::Manual } else { Checkpoint::Automatic };
-        let mut builder = Processor::builder("sim", &monitored, &leases)
-            .instance_name(&*self.name)
-            .lease_timing(timing)
-            .poll_interval(millis(plan.poll))
-            .max_items(plan.max_items)
-            .checkpoint(checkpoint)
-            .retry(Backoff { first: millis(100), longest: millis(2000) })
-            .stop_deadline(millis(plan.stop_deadline))
-            .runtime(Arc::clone(&self.runtime))
-            .on_notification(self.listener());
-        if plan.from_beginning {
-            builder = builder.start_from(StartFrom::Beginning);
-        }
-        if let Some(attempts) = plan.dead_letter_after {
-            builder = builder.dead_letter(DeadLetter::to(&self.container(Store::Letters)).after_attempts(attempts));
-        }
-        if let Some(limit) = plan.delegate_timeout {
-            builder = builder.delegate_timeout(millis(limit));
-        }
-        if plan.all_versions { self.finish(builder.all_versions()) } else { self.finish(builder) }
-    }
-
-    fn finish<M>(&self, builder: ProcessorBuilder<M>) -> Result<Processor>
-    where
-        RawChanges: changefeed::Fits<M>,
-    {
-        let delegate = Delegate {
-            world: Arc::clone(&self.world),
-            process: self.process,
-            host: self.host,
-            name: Arc::clone(&self.label),
-            runtime: Arc::clone(&self.runtime),
-            memory: Arc::new(Mutex::new(BTreeMap::new())),
-        };
-        builder.build(move |changes: RawChanges, context: Context| delegate.clone().call(changes, context))
-    }
-
-    /// Hears what the host tells about itself.
-    fn listener(&self) -> impl Fn(&Notification) + Send + Sync + 'static {
-        let (world, process, label) = (Arc::clone(&self.world), self.process, Arc::clone(&self.label));
-        move |notification| {
-            world.log(format_args!("{label} {notification:?}"));
-            let broken = match notification {
-                Notification::LeaseAcquired(token) => {
-                    world.deliveries.lock().acquired(process, token.as_str(), &world.ledger.lock())
-                }
-                Notification::LeaseReleased(token, release) => {
-                    let released = world.deliveries.lock().released(process, token.as_str());
-                    released.and_then(|()| check_loss(&world, process, token.as_str(), release))
-                }
-                Notification::Repaired(_) => {
-                    world.reached(Sometimes::Repaired);
-                    Ok(())
-                }
-                _ => Ok(()),
-            };
-            if let Err((check, what)) = broken {
-                world.violated(check, what);
-            }
-        }
-    }
-}
-
-/// S14: a lease is given up only if the store says so or the own deadline has passed.
-fn check_loss(
-    world: &World,
-    process: ProcessId,
-    token: &str,
-    release: &Release,
-) -> Result<(), crate::checks::ledger::Broken> {
-    let Release::Lost(loss) = release else { return Ok(()) };
-    let ledger = world.ledger.lock();
-    if *loss == Loss::Expired {
-        world.reached(Sometimes::SelfFenced);
-        let (now, expiration) = (world.exec.now(), world.scenario.processor.expiration * 1000);
-        // Of a write that is confirmed in this moment it may hear after it has decided.
-        let since = ledger.confirmed_before(process, token, now).map(|begun| now - begun);
-        let least = expiration * 7 / 10;
-        return match since {
-            Some(since) if since < least => {
-                Err(("S14", format!("lease {token} was given up {} ms after it was renewed", since / 1000)))
-            }
-            _ => Ok(()),
-        };
-    }
-    let holder = ledger.by_token(token).and_then(|lease| ledger.holder(lease));
-    if holder == Some(process) {
-        return Err(("S14", format!("lease {token} was given up as lost ({loss}), but is still its own")));
-    }
-    Ok(())
 }

@@ -1,6 +1,6 @@
-//! `changefeed-sim`: runs seeds and says which broke a promise.
+//! `changefeed-sim`: runs seeds and reports those that break a rule.
 //!
-//! The report goes to stdout, broken promises also to stderr as soon as they are met.
+//! The report goes to stdout; broken rules also go to stderr as soon as they are found.
 
 mod args;
 
@@ -13,28 +13,28 @@ use std::{
 
 use changefeed_sim::{
     campaign::Campaign,
-    mutants,
-    reach::Sometimes,
+    coverage::Sometimes,
+    planted::{self, Planted},
     run::{Outcome, run},
-    scenario::Scenario,
+    scenario::{Behaviour, Scenario},
     shrink::shrink,
 };
 use clap::Parser as _;
 
 use crate::args::Args;
 
-/// Where `--minutes` begins: no other run uses these seeds.
-const NEW_GROUND: u64 = 1_000_000;
+/// The first seed of `--minutes`: no other run uses these seeds.
+const UNUSED_SEEDS: u64 = 1_000_000;
 
-/// From this many seeds on, something that was never reached is worth a warning.
+/// From this many seeds on, something that was never met is worth a warning.
 const MANY_SEEDS: usize = 1000;
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let good = if args.mutants {
-        hunt_mutants(&args)
+        hunt_planted_bugs(&args)
     } else if let Some(seeds) = args.seeds.clone() {
-        report(&Campaign::run(seeds.start, args.threads, |seed| seed < seeds.end))
+        report(&Campaign::run(seeds.start, args.threads, |seed| (seed < seeds.end).then(|| draw(&args, seed))))
     } else if let Some(minutes) = args.minutes {
         soak(&args, minutes)
     } else {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Writes a line of the report. A reader that has seen enough, such as `head`, changes nothing about the verdict.
+/// Writes a line of the report. A reader that closes the pipe early, such as `head`, does not change the result.
 fn say(line: impl Display) {
     match writeln!(io::stdout(), "{line}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => eprintln!("error: write the report: {error}"),
@@ -57,16 +57,26 @@ fn say(line: impl Display) {
     }
 }
 
-fn scenario(args: &Args) -> Result<Scenario, String> {
-    let Some(path) = &args.scenario else { return Ok(Scenario::from_seed(args.seed.unwrap_or(0))) };
-    let text = std::fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
-    serde_json::from_str(&text).map_err(|error| format!("{} is no scenario: {error}", path.display()))
+/// The scenario of a seed.
+fn draw(args: &Args, seed: u64) -> Scenario {
+    match &args.behaviours {
+        Some(behaviours) => Scenario::with(seed, &behaviours.iter().copied().flatten().collect::<Vec<_>>()),
+        None => Scenario::from_seed(seed),
+    }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long to go on is a matter of real time")]
+fn scenario(args: &Args) -> Result<Scenario, String> {
+    let Some(path) = &args.scenario else { return Ok(draw(args, args.seed.unwrap_or(0))) };
+    let text = std::fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{} is not a scenario: {error}", path.display()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "`--minutes` counts real time")]
 fn soak(args: &Args, minutes: u64) -> bool {
     let begun = Instant::now();
-    report(&Campaign::run(args.seed.unwrap_or(NEW_GROUND), args.threads, |_| begun.elapsed().as_secs() < minutes * 60))
+    report(&Campaign::run(args.seed.unwrap_or(UNUSED_SEEDS), args.threads, |seed| {
+        (begun.elapsed().as_secs() < minutes * 60).then(|| draw(args, seed))
+    }))
 }
 
 fn report(campaign: &Campaign) -> bool {
@@ -74,11 +84,11 @@ fn report(campaign: &Campaign) -> bool {
         say(format_args!("{seed}: {violation}"));
     }
     for what in Sometimes::ALL {
-        say(format_args!("{:>9}  {what}", campaign.reach.count(*what)));
+        say(format_args!("{:>9}  {what}", campaign.coverage.count(*what)));
     }
     if campaign.seeds() >= MANY_SEEDS {
-        for what in campaign.reach.missing() {
-            say(format_args!("warning: never reached: {what}"));
+        for what in campaign.coverage.missing() {
+            say(format_args!("warning: never met: {what}"));
         }
     }
     let (hours, requests) = (campaign.host_time / 3_600_000_000, campaign.requests);
@@ -94,27 +104,30 @@ fn report(campaign: &Campaign) -> bool {
 }
 
 fn replay(args: &Args, scenario: Scenario) -> bool {
-    let mutant = args.mutant.as_deref().and_then(mutants::by_name);
-    let scenario = if args.shrink { shrink(&scenario, mutant) } else { scenario };
+    let planted = args.mutant.as_deref().and_then(Planted::by_name);
+    let scenario = if args.shrink { shrink(&scenario, planted) } else { scenario };
     say(scenario.to_json());
-    let Outcome { violation, trace, .. } = run(&scenario, mutant, args.trace);
+    if args.scenario.is_none() && args.behaviours.is_none() {
+        say(format_args!("behaviours: {:?}", Behaviour::of_seed(scenario.seed)));
+    }
+    let Outcome { violation, trace, .. } = run(&scenario, planted, args.trace);
     let digest = trace.digest();
     if args.trace {
         say(trace.into_text().trim_end());
     }
     match &violation {
-        None => say(format_args!("seed {}: all promises kept, digest {digest:016x}", scenario.seed)),
+        None => say(format_args!("seed {}: no rule broken, digest {digest:016x}", scenario.seed)),
         Some(violation) => say(format_args!("seed {}: {violation}, digest {digest:016x}", scenario.seed)),
     }
     violation.is_none()
 }
 
-fn hunt_mutants(args: &Args) -> bool {
+fn hunt_planted_bugs(args: &Args) -> bool {
     let mut survivors = Vec::new();
     say(format_args!("{:<28} {:>6}  found by", "planted bug", "seed"));
-    for mutant in mutants::ALL {
-        let name = format!("{mutant:?}");
-        match mutants::hunt(mutant, args.budget, args.threads) {
+    for bug in Planted::ALL {
+        let name = bug.to_string();
+        match planted::hunt(bug, args.budget, args.threads, |seed| draw(args, seed)) {
             Some((seed, violation)) => say(format_args!("{name:<28} {seed:>6}  {violation}")),
             None => {
                 say(format_args!("{name:<28} {:>6}  NOT FOUND in {} seeds", "-", args.budget));
@@ -123,9 +136,9 @@ fn hunt_mutants(args: &Args) -> bool {
         }
     }
     match survivors.as_slice() {
-        [] => say(format_args!("{} planted bugs, all found", mutants::ALL.len())),
+        [] => say(format_args!("{} planted bugs, all found", Planted::ALL.len())),
         names => {
-            say(format_args!("{} planted bugs, {} not found: {}", mutants::ALL.len(), names.len(), names.join(", ")))
+            say(format_args!("{} planted bugs, {} not found: {}", Planted::ALL.len(), names.len(), names.join(", ")))
         }
     }
     survivors.is_empty()

@@ -1,5 +1,5 @@
-//! Chance that repeats: a draw depends on the seed, the actor and how often that actor has drawn, on nothing else. So
-//! leaving one fault out of a scenario does not reshuffle everything that others draw.
+//! Seeded randomness: a draw depends on the seed, the actor and the number of its draws, on nothing else. So leaving one
+//! fault out of a scenario does not change what others draw.
 
 /// The stream of one actor.
 #[derive(Clone, Debug)]

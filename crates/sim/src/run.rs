@@ -1,77 +1,82 @@
-//! One run: a scenario in, what happened out.
+//! One run: takes a scenario, returns what happened.
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed::mutant::{Mutant, plant};
+use changefeed::mutant::plant;
 use changefeed_core::Result;
 use changefeed_embedded::Engine;
 
 use crate::{
-    checks::ending,
-    exec::{Exec, Halt},
-    hosts, nemesis,
-    reach::Reach,
-    scenario::Scenario,
+    checks::liveness,
+    coverage::{Coverage, Sometimes},
+    documents,
+    exec::{Exec, Halt, INJECTED},
+    hosts, neighbours, nemesis,
+    planted::{Planted, Seam},
+    scenario::{LegacyPlan, Scenario},
+    simulation::{Simulation, StoreClock, Stores, Violation},
     trace::Trace,
     workload::Writer,
-    world::{StoreClock, Stores, Violation, World},
 };
 
 /// All-versions history is kept for longer than any run lasts.
 const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What came out of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was broken, if anything.
+    /// The broken rule, if any.
     pub violation: Option<Violation>,
     /// Everything that happened.
     pub trace: Trace,
-    /// What was reached.
-    pub reach: Reach,
-    /// How long it was, in microseconds of simulated time.
+    /// What was met.
+    pub coverage: Coverage,
+    /// Its length in microseconds of simulated time.
     pub simulated: u64,
-    /// How many machines there were.
+    /// The number of machines.
     pub hosts: usize,
-    /// How many requests they made.
+    /// The number of their requests.
     pub requests: u64,
     /// How many changes were delivered, and how many of them again.
     pub delivered: (u64, u64),
 }
 
 /// Runs a scenario, with a planted bug if one is given.
-pub fn run(scenario: &Scenario, mutant: Option<Mutant>, keep_trace: bool) -> Outcome {
-    quiet_panics();
-    plant(mutant);
+pub fn run(scenario: &Scenario, planted: Option<Planted>, keep_trace: bool) -> Outcome {
+    silence_injected_panics();
+    plant(planted.and_then(Planted::in_processor));
+    let seam = planted.and_then(Planted::in_seam);
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().expect("invariant: a runtime without drivers starts");
-    let outcome = runtime.block_on(Box::pin(play(scenario.clone(), keep_trace)));
+    let outcome = runtime.block_on(Box::pin(execute(scenario.clone(), seam, keep_trace)));
     drop(runtime);
     plant(None);
     outcome
 }
 
-async fn play(scenario: Scenario, keep_trace: bool) -> Outcome {
+async fn execute(scenario: Scenario, seam: Option<Seam>, keep_trace: bool) -> Outcome {
     let exec = Exec::new(scenario.seed, scenario.order);
     let stores = stores(&exec, &scenario).await.expect("invariant: an empty store accepts containers");
     let hosts = scenario.hosts.len();
-    let world = Arc::new(World::new(exec.clone(), scenario, stores, keep_trace));
-    let main = Arc::clone(&world);
-    let halt = exec.run(async move { story(&main).await }).await;
+    let sim = Arc::new(Simulation::new(exec.clone(), scenario, seam, stores, keep_trace));
+    let main = Arc::clone(&sim);
+    let halt = exec.run(async move { phases(&main).await }).await;
     match halt {
         Halt::Done => {}
-        Halt::Deadlock => world.violated("L5", "nobody can run, and nobody waits for a moment".to_owned()),
-        Halt::Spinning(task) => world.violated("L6", format!("task {task} spins: time does not move")),
-        Halt::Panicked(crashed) => world.violated("L5", format!("task {} panicked: {}", crashed.name, crashed.message)),
+        Halt::Deadlock => sim.violated("L5", "no task can run, and no timer is set".to_owned()),
+        Halt::Spinning(task) => sim.violated("L6", format!("task {task} spins: time does not advance")),
+        Halt::Panicked(crashed) => sim.violated("L5", format!("task {} panicked: {}", crashed.name, crashed.message)),
     }
     let simulated = exec.now();
-    exec.shut_down().await;
     let delivered = {
-        let deliveries = world.deliveries.lock();
+        let deliveries = sim.deliveries.lock();
         (deliveries.delivered, deliveries.duplicates)
     };
-    let (trace, reach) = world.finish();
-    Outcome { violation: world.violation(), trace, reach, simulated, hosts, requests: world.requests(), delivered }
+    let (violation, (trace, coverage)) = (sim.violation(), sim.finish());
+    exec.shut_down().await;
+    let kept = sim.hosts.lock().drop_contexts();
+    kept.iter().for_each(|contexts| contexts.lock().clear());
+    Outcome { violation, trace, coverage, simulated, hosts, requests: sim.requests(), delivered }
 }
 
 async fn stores(exec: &Exec, scenario: &Scenario) -> Result<Stores> {
@@ -84,40 +89,67 @@ async fn stores(exec: &Exec, scenario: &Scenario) -> Result<Stores> {
     if scenario.processor.all_versions {
         monitored = monitored.all_versions(RETENTION);
     }
+    let mut leases = database.container("leases");
+    if scenario.leases_by_partition_key {
+        leases = leases.partition_key("/partitionKey");
+    }
     Ok(Stores {
         monitored: monitored.create().await?,
-        leases: database.container("leases").create().await?,
+        leases: leases.create().await?,
         letters: database.container("letters").create().await?,
         catalog: engine.catalog(),
     })
 }
 
-/// Writes, hosts and faults, then quiet.
-async fn story(world: &Arc<World>) {
-    let mut writer = Writer::new(world);
-    for _ in 0..world.scenario.workload.before {
+/// Writes, hosts and faults, then the quiet phase.
+async fn phases(sim: &Arc<Simulation>) {
+    sim.register_ranges().await;
+    let mut writer = Writer::new(sim);
+    for _ in 0..sim.scenario.workload.before {
         writer.write().await;
     }
-    nemesis::begin(world);
-    for (host, plan) in world.scenario.hosts.iter().enumerate() {
-        let (world, at) = (Arc::clone(world), plan.starts_at * 1000);
-        world.clone().exec.detach("power button", async move {
-            world.exec.sleep_until(at).await;
-            hosts::start(&world, host, false);
+    if let Some(plan) = &sim.scenario.legacy {
+        leave_legacy(sim, plan, &mut writer).await;
+    }
+    nemesis::begin(sim);
+    neighbours::start(sim);
+    for (host, plan) in sim.scenario.hosts.iter().enumerate() {
+        let (sim, at) = (Arc::clone(sim), plan.starts_at * 1000);
+        sim.clone().exec.detach("host start", async move {
+            sim.exec.sleep_until(at).await;
+            hosts::start(&sim, host, false);
         });
     }
-    writer.run_until(world.scenario.chaos * 1000).await;
-    ending::quiet_phase(world, &mut writer).await;
+    writer.run_until(sim.scenario.chaos * 1000).await;
+    liveness::quiet_phase(sim, &mut writer).await;
 }
 
-/// Panics that a scenario wants are no news.
-fn quiet_panics() {
+/// A host runs for a while and stops; then its leases become those of an old .NET fleet, and ranges change.
+async fn leave_legacy(sim: &Arc<Simulation>, plan: &LegacyPlan, writer: &mut Writer) {
+    hosts::start(sim, 0, false);
+    sim.exec.sleep(Duration::from_millis(plan.ran)).await;
+    hosts::stop(sim, 0, false);
+    while !sim.hosts.lock().all_down() {
+        sim.exec.sleep(Duration::from_millis(100)).await;
+    }
+    documents::make_legacy(sim).await;
+    for (pick, merge) in &plan.reshaped {
+        sim.cover(Sometimes::LegacyReshaped);
+        if *merge { nemesis::merge(sim, *pick).await } else { nemesis::split(sim, *pick).await }
+    }
+    for _ in 0..plan.writes {
+        writer.write().await;
+    }
+}
+
+/// Panics that a scenario wants are not printed.
+fn silence_injected_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             let text = panic.payload_as_str().unwrap_or_default();
-            if !text.starts_with("injected") {
+            if !text.starts_with(INJECTED) {
                 usual(panic);
             }
         }));

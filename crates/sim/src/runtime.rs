@@ -1,4 +1,4 @@
-//! What a simulated host takes for its surroundings: a clock that runs a little wrong, and chance that repeats.
+//! The runtime of a simulated host: a clock with drift and offset, tasks on the simulated executor, seeded randomness.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,13 +9,14 @@ use tokio::task::JoinHandle;
 
 use crate::{
     exec::{Exec, ProcessId},
+    planted::Seam,
     rng::Rng,
 };
 
-/// The wall clock of the world at the beginning: some morning.
-const EPOCH_MILLIS: u64 = 1_760_000_000_000;
+/// The wall clock at the beginning of a run, in milliseconds since the epoch.
+pub const EPOCH_MILLIS: u64 = 1_760_000_000_000;
 
-/// The world's time of day after so many microseconds.
+/// The true wall clock after so many microseconds.
 pub fn wall_at(micros: u64) -> Timestamp {
     Timestamp::from_millis(EPOCH_MILLIS + micros / 1000)
 }
@@ -25,28 +26,31 @@ pub fn wall_at(micros: u64) -> Timestamp {
 pub struct Clocks {
     /// Parts per million that the clock runs fast, or slow if negative.
     pub drift_ppm: i64,
-    /// Milliseconds that the time of day is ahead.
+    /// Milliseconds that the wall clock is ahead.
     pub offset_millis: Mutex<i64>,
+    /// For how long the machine has been suspended, in microseconds.
+    pub suspended: Mutex<u64>,
 }
 
-/// The surroundings of one process.
+/// The runtime of one process.
 pub struct SimRuntime {
     exec: Exec,
     process: ProcessId,
     clocks: Arc<Clocks>,
     rng: Mutex<Rng>,
-    born: u64,
+    started: u64,
+    seam: Option<Seam>,
 }
 
 impl SimRuntime {
-    /// The surroundings of `process` on a machine with these clocks.
-    pub fn new(exec: &Exec, process: ProcessId, clocks: &Arc<Clocks>, rng: Rng) -> Self {
+    /// The runtime of `process` on a machine with these clocks, with a planted bug of the clock if `seam` is one.
+    pub fn new(exec: &Exec, process: ProcessId, clocks: &Arc<Clocks>, rng: Rng, seam: Option<Seam>) -> Self {
         let (exec, clocks, rng) = (exec.clone(), Arc::clone(clocks), Mutex::new(rng));
-        let born = exec.now();
-        Self { exec, process, clocks, rng, born }
+        let started = exec.now();
+        Self { exec, process, clocks, rng, started, seam }
     }
 
-    /// World time in the time of this machine.
+    /// True time converted to the time of this machine, or back.
     fn stretched(&self, micros: u64, sign: i64) -> u64 {
         let correction = i128::from(micros) * i128::from(self.clocks.drift_ppm * sign) / 1_000_000;
         u64::try_from((i128::from(micros) + correction).max(0)).unwrap_or(u64::MAX / 4)
@@ -61,8 +65,14 @@ impl fmt::Debug for SimRuntime {
 
 impl Runtime for SimRuntime {
     fn monotonic(&self) -> Duration {
-        // Not from 0: code that takes the beginning for "never" should be seen.
-        Duration::from_secs(1000) + Duration::from_micros(self.stretched(self.exec.now() - self.born, 1))
+        self.exec.count_clock_read();
+        if self.seam == Some(Seam::ClockFollowsWallClock) {
+            return Duration::from_millis(self.wall().as_millis());
+        }
+        let slept = if self.seam == Some(Seam::ClockIgnoresSleep) { *self.clocks.suspended.lock() } else { 0 };
+        let elapsed = (self.exec.now() - self.started).saturating_sub(slept);
+        // Not from 0, so that code which takes 0 for "never" is found out.
+        Duration::from_secs(1000) + Duration::from_micros(self.stretched(elapsed, 1))
     }
 
     fn wall(&self) -> Timestamp {
@@ -73,8 +83,9 @@ impl Runtime for SimRuntime {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.exec.count_clock_read();
         let micros = u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
-        // One more for the rounding: whoever sleeps until a moment must not wake up before it.
+        // One more for the rounding: a sleep until a moment must not end before it.
         let rounding = u64::from(micros > 0 && self.clocks.drift_ppm != 0);
         Box::pin(self.exec.sleep(Duration::from_micros(self.stretched(micros, -1) + rounding)))
     }

@@ -1,15 +1,14 @@
-//! Shrinking: the smallest scenario that still breaks the same promise, for people to read and to keep.
-
-use changefeed::mutant::Mutant;
+//! Shrinking: finds a smaller scenario that breaks the same rule.
 
 use crate::{
+    planted::Planted,
     run::run,
-    scenario::{DelegatePlan, LastAct, Scenario},
+    scenario::{DelegatePlan, FinalStep, Scenario, WorkloadPlan},
 };
 
-/// Leaves out what is not needed to break the same promise.
-pub fn shrink(scenario: &Scenario, mutant: Option<Mutant>) -> Scenario {
-    let broken = |scenario: &Scenario| run(scenario, mutant, false).violation.map(|violation| violation.check);
+/// Leaves out what is not needed to break the same rule.
+pub fn shrink(scenario: &Scenario, planted: Option<Planted>) -> Scenario {
+    let broken = |scenario: &Scenario| run(scenario, planted, false).violation.map(|violation| violation.check);
     let wanted = broken(scenario);
     let mut best = scenario.clone();
     loop {
@@ -47,7 +46,7 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
             simpler.hosts.pop();
         });
     }
-    add(&|simpler| simpler.last_act = LastAct::Stay);
+    add(&|simpler| simpler.final_step = FinalStep::Stay);
     add(&|simpler| simpler.ranges = 1);
     add(&|simpler| simpler.hosts.iter_mut().for_each(|host| (host.drift_ppm, host.offset) = (0, 0)));
     add(&|simpler| {
@@ -58,10 +57,21 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
         (simpler.network.lost_request_per_mille, simpler.network.lost_response_per_mille) = (0, 0);
     });
     add(&|simpler| {
-        let DelegatePlan { shortest, longest, .. } = simpler.delegate;
-        simpler.delegate = DelegatePlan { shortest, longest, ..DelegatePlan::default() };
+        let DelegatePlan { shortest, longest, typed, .. } = simpler.delegate;
+        simpler.delegate = DelegatePlan { shortest, longest, typed, ..DelegatePlan::default() };
     });
     add(&|simpler| (simpler.workload.poison_per_mille, simpler.workload.killers) = (0, 0));
+    add(&|simpler| (simpler.delegate.typed, simpler.workload.unparsable_per_mille) = (false, 0));
+    add(&|simpler| simpler.workload = WorkloadPlan { unparsable_per_mille: 0, ..simpler.workload.clone() });
+    add(&|simpler| (simpler.network.panics, simpler.network.slow_reads) = (0, 0));
+    add(&|simpler| (simpler.delegate.long_per_mille, simpler.delegate.slow_per_mille) = (0, 0));
+    add(&|simpler| (simpler.delegate.keeps_contexts, simpler.delegate.watches_cancelled) = (false, false));
+    add(&|simpler| {
+        simpler.neighbours.pop();
+    });
+    add(&|simpler| simpler.legacy = None);
+    add(&|simpler| simpler.hosts.iter_mut().for_each(|host| host.timing = None));
+    add(&|simpler| (simpler.leases_by_partition_key, simpler.new_names) = (false, false));
     add(&|simpler| (simpler.workload.batch_per_mille, simpler.workload.delete_per_mille) = (0, 0));
     candidates
 }

@@ -1,7 +1,7 @@
-//! Stores as a host sees them: over a network that delays, loses and refuses.
+//! Stores as a host sees them: over a network that delays, loses and refuses requests.
 //!
-//! The server's half of a write runs outside the host's process. So a request of a host that died, stalled or gave up
-//! waiting can still be committed later, and an answer can be lost after the commit.
+//! The server's half of a write runs outside the host's process. So a request of a host that crashed, stalled or timed
+//! out can still be committed later, and a response can be lost after the commit.
 
 use std::{
     fmt,
@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use changefeed::lease::document::LeaseDocument;
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item,
     ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult, async_trait,
@@ -20,18 +19,23 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::{
-    checks::ledger::position,
+    checks::{
+        key_range::KeyRange,
+        lease_document::{LeaseDocument, position},
+        reports,
+    },
     commit,
+    coverage::Sometimes,
     exec::ProcessId,
-    reach::Sometimes,
     rng::Rng,
-    scenario::{Store, Trouble, WakePlan},
-    world::World,
+    scenario::{Store, StoreFault, WakePlan},
+    seams,
+    simulation::Simulation,
 };
 
 /// A store over the network, for one process.
 pub struct SimStore {
-    world: Arc<World>,
+    sim: Arc<Simulation>,
     process: ProcessId,
     host: usize,
     name: Arc<str>,
@@ -41,178 +45,202 @@ pub struct SimStore {
 }
 
 impl SimStore {
-    /// The way of a process to a store; what `rng` draws becomes of its requests.
+    /// The connection of a process to a store; `rng` decides the outcome of its requests.
     pub fn new(
-        world: &Arc<World>,
+        sim: &Arc<Simulation>,
         process: ProcessId,
         host: usize,
         name: &Arc<str>,
         store: Store,
         rng: Arc<Mutex<Rng>>,
     ) -> Self {
-        let stores = &world.stores;
+        let stores = &sim.stores;
         let container = match store {
             Store::Feed => &stores.monitored,
             Store::Leases => &stores.leases,
             Store::Letters => &stores.letters,
         };
         let inner = Arc::clone(container.backend());
-        Self { world: Arc::clone(world), process, host, name: Arc::clone(name), store, rng, inner }
+        Self { sim: Arc::clone(sim), process, host, name: Arc::clone(name), store, rng, inner }
     }
 
-    /// Decides what becomes of a request.
-    fn journey(&self, deletes: bool) -> Journey {
-        self.world.count_request(self.process);
-        let network = &self.world.scenario.network;
-        let chaos = *self.world.chaos.lock();
-        let trouble = self.trouble(deletes);
+    /// Decides the delays and the outcome of a request.
+    fn route(&self, deletes: bool) -> Route {
+        self.sim.count_request(self.process);
+        let network = &self.sim.scenario.network;
+        let chaos = *self.sim.chaos.lock();
+        let fault = self.store_fault(deletes);
         let rng = &mut *self.rng.lock();
         let way = |rng: &mut Rng| rng.between(network.fastest_micros, network.slowest_micros);
-        let mut journey = Journey { there: way(rng), back: way(rng), fate: Fate::Answered };
+        let mut route = Route { there: way(rng), back: way(rng), outcome: Outcome::Answered };
         if chaos && rng.chance(network.tail_per_mille) {
             let late = rng.below(network.tail * 1000);
-            if rng.chance(500) { journey.there += late } else { journey.back += late }
+            if rng.chance(500) { route.there += late } else { route.back += late }
         }
         let lost_request = rng.chance(network.lost_request_per_mille);
         let lost_response = rng.chance(network.lost_response_per_mille);
         let throttled = rng.chance(network.throttled_per_mille);
         if chaos && throttled {
-            journey.fate = Fate::Refused(ErrorKind::Throttled);
+            route.outcome = Outcome::Refused(ErrorKind::Throttled);
         } else if chaos && lost_request {
-            journey.fate = Fate::RequestLost;
+            route.outcome = Outcome::RequestLost;
         } else if chaos && lost_response {
-            journey.fate = Fate::ResponseLost;
+            route.outcome = Outcome::ResponseLost;
         }
-        match trouble {
+        match fault {
             None => {}
-            Some(Trouble::Unavailable) => journey.fate = Fate::Refused(ErrorKind::Unavailable),
-            Some(Trouble::Throttled) => journey.fate = Fate::Refused(ErrorKind::Throttled),
-            Some(Trouble::NoDeletes) => journey.fate = Fate::Refused(ErrorKind::Forbidden),
-            Some(Trouble::NoAnswers) => journey.fate = Fate::ResponseLost,
-            Some(Trouble::NoRequests) => journey.fate = Fate::RequestLost,
-            Some(Trouble::Slow(millis)) => journey.there += rng.below(millis * 1000),
-            Some(Trouble::Hang) => journey.fate = if rng.chance(500) { Fate::Hung } else { Fate::DoneAndHung },
+            Some(StoreFault::Unavailable) => route.outcome = Outcome::Refused(ErrorKind::Unavailable),
+            Some(StoreFault::Throttled) => route.outcome = Outcome::Refused(ErrorKind::Throttled),
+            Some(StoreFault::NoDeletes) => route.outcome = Outcome::Refused(ErrorKind::Forbidden),
+            Some(StoreFault::NoAnswers) => route.outcome = Outcome::ResponseLost,
+            Some(StoreFault::NoRequests) => route.outcome = Outcome::RequestLost,
+            Some(StoreFault::Slow(millis)) => route.there += rng.below(millis * 1000),
+            Some(StoreFault::HungReads | StoreFault::SlowReads(_)) => {}
+            Some(StoreFault::Hang) => {
+                route.outcome = if rng.chance(500) { Outcome::Hung } else { Outcome::DoneAndHung }
+            }
         }
-        journey
+        route
     }
 
-    fn trouble(&self, deletes: bool) -> Option<Trouble> {
-        let windows = self.world.windows.lock();
+    fn store_fault(&self, deletes: bool) -> Option<StoreFault> {
+        let windows = self.sim.windows.lock();
         let mut concerns = windows.iter().filter(|window| {
             window.store == self.store
                 && window.host.is_none_or(|host| host == self.host)
-                && (deletes || window.kind != Trouble::NoDeletes)
+                && (deletes || window.kind != StoreFault::NoDeletes)
         });
         concerns.next_back().map(|window| window.kind)
     }
 
     fn refuse(&self, kind: ErrorKind) -> Error {
-        self.world.reached(match kind {
+        self.sim.cover(match kind {
             ErrorKind::Throttled => Sometimes::Throttled,
             ErrorKind::Forbidden => Sometimes::DeleteForbidden,
             _ => Sometimes::Unavailable,
         });
         if self.store == Store::Letters {
-            self.world.reached(Sometimes::DeadLetterDown);
+            self.sim.cover(Sometimes::DeadLetterDown);
         }
-        self.world.log(format_args!("{} {:?} refused: {kind}", self.name, self.store));
+        self.sim.log(format_args!("{} {:?} refused: {kind}", self.name, self.store));
         Error::new(kind, format!("simulated: {:?} says {kind}", self.store))
     }
 
     fn timed_out(&self) -> Error {
-        self.world.log(format_args!("{} {:?} timed out", self.name, self.store));
+        self.sim.log(format_args!("{} {:?} timed out", self.name, self.store));
         Error::new(ErrorKind::Timeout, format!("simulated: {:?} did not answer", self.store))
     }
 
     async fn pass(&self, micros: u64) {
         if micros > 0 {
-            self.world.exec.sleep(Duration::from_micros(micros)).await;
+            self.sim.exec.sleep(Duration::from_micros(micros)).await;
         }
     }
 
     fn timeout(&self) -> u64 {
-        self.world.scenario.network.timeout * 1000
+        self.sim.scenario.network.timeout * 1000
     }
 
-    /// A request that changes nothing.
+    /// A request that only reads.
     async fn read<T>(&self, run: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let journey = self.journey(false);
-        match journey.fate {
-            Fate::Refused(kind) => {
-                self.pass(journey.there + journey.back).await;
+        let route = self.route(false);
+        match route.outcome {
+            Outcome::Refused(kind) => {
+                self.pass(route.there + route.back).await;
                 return Err(self.refuse(kind));
             }
-            Fate::RequestLost | Fate::ResponseLost => {
+            Outcome::RequestLost | Outcome::ResponseLost => {
                 self.pass(self.timeout()).await;
                 return Err(self.timed_out());
             }
-            Fate::Hung | Fate::DoneAndHung => return self.hang().await,
-            Fate::Answered => {}
+            Outcome::Hung | Outcome::DoneAndHung => return self.hang().await,
+            Outcome::Answered => {}
         }
-        if journey.there + journey.back > self.timeout() {
+        if route.there + route.back > self.timeout() {
             self.pass(self.timeout()).await;
             return Err(self.timed_out());
         }
-        self.pass(journey.there).await;
+        self.pass(route.there).await;
         let answer = run.await;
-        self.pass(journey.back).await;
+        self.pass(route.back).await;
         answer
     }
 
+    async fn slow_read(&self, millis: u64) {
+        if millis > 0 {
+            self.sim.cover(Sometimes::SlowRead);
+            self.pass(millis * 1000).await;
+        }
+    }
+
+    /// Panics now and then, as a store with a bug does.
+    fn maybe_panic(&self) {
+        let panics = self.sim.scenario.network.panics;
+        if panics == 0 || !*self.sim.chaos.lock() || !self.sim.hosts.lock().is_started(self.host, self.process) {
+            return;
+        }
+        if self.rng.lock().below(100_000) < panics {
+            self.sim.cover(Sometimes::StorePanicked);
+            self.sim.log(format_args!("{} {:?} panics", self.name, self.store));
+            reports::store_panics(&self.sim, self.process, self.host);
+            panic!("injected: the store panics");
+        }
+    }
+
     async fn hang<T>(&self) -> T {
-        self.world.reached(Sometimes::Hung);
-        self.world.log(format_args!("{} {:?} hangs", self.name, self.store));
+        self.sim.cover(Sometimes::Hung);
+        self.sim.log(format_args!("{} {:?} hangs", self.name, self.store));
         std::future::pending().await
     }
 
-    /// A request that changes something: the server goes on with it whatever becomes of the caller.
+    /// A request that writes: the server performs it even if the caller is gone.
     async fn send(&self, batch: Batch, lease: Option<Arc<LeaseDocument>>) -> Result<Response<Vec<WriteResult>>> {
         let deletes = batch.writes.iter().any(|write| matches!(write, Write::Delete { .. }));
-        let journey = self.journey(deletes);
+        let route = self.route(deletes);
         let unknown = |store: &Self| store.timed_out().with_unknown_effect();
-        match journey.fate {
-            Fate::Refused(kind) => {
-                self.pass(journey.there + journey.back).await;
+        match route.outcome {
+            Outcome::Refused(kind) => {
+                self.pass(route.there + route.back).await;
                 return Err(self.refuse(kind));
             }
-            Fate::RequestLost => {
+            Outcome::RequestLost => {
                 self.pass(self.timeout()).await;
-                self.world.reached(Sometimes::LostRequest);
+                self.sim.cover(Sometimes::LostRequest);
                 return Err(unknown(self));
             }
-            Fate::Hung => return self.hang().await,
-            Fate::ResponseLost | Fate::DoneAndHung | Fate::Answered => {}
+            Outcome::Hung => return self.hang().await,
+            Outcome::ResponseLost | Outcome::DoneAndHung | Outcome::Answered => {}
         }
         let server = commit::Server {
-            world: Arc::clone(&self.world),
+            sim: Arc::clone(&self.sim),
             process: self.process,
             name: Arc::clone(&self.name),
-            sent: self.world.exec.now(),
+            sent: self.sim.exec.now(),
             store: self.store,
             inner: Arc::clone(&self.inner),
         };
-        if journey.there + journey.back == 0 && journey.fate == Fate::Answered {
+        if route.there + route.back == 0 && route.outcome == Outcome::Answered {
             return server.commit(batch, lease).await;
         }
         let (reply, mut answer) = oneshot::channel();
-        let exec = self.world.exec.clone();
-        let (there, back) = (Duration::from_micros(journey.there), Duration::from_micros(journey.back));
-        self.world.exec.detach("server", async move {
+        let exec = self.sim.exec.clone();
+        let (there, back) = (Duration::from_micros(route.there), Duration::from_micros(route.back));
+        self.sim.exec.detach("server", async move {
             exec.sleep(there).await;
             let written = server.commit(batch, lease).await;
             exec.sleep(back).await;
             drop(reply.send(written));
         });
-        match journey.fate {
-            Fate::DoneAndHung => return self.hang().await,
-            Fate::ResponseLost => {
+        match route.outcome {
+            Outcome::DoneAndHung => return self.hang().await,
+            Outcome::ResponseLost => {
                 self.pass(self.timeout()).await;
-                self.world.reached(Sometimes::LostResponse);
+                self.sim.cover(Sometimes::LostResponse);
                 return Err(unknown(self));
             }
             _ => {}
         }
-        let limit = self.world.exec.sleep(Duration::from_micros(self.timeout()));
+        let limit = self.sim.exec.sleep(Duration::from_micros(self.timeout()));
         tokio::select! {
             biased;
             written = &mut answer => written.unwrap_or_else(|_| Err(unknown(self))),
@@ -220,22 +248,30 @@ impl SimStore {
         }
     }
 
-    /// Ends when there are news, as far as this store tells.
-    async fn news(&self, range: &FeedRange, after: u64) {
+    /// An item as the host reads it.
+    fn as_read(&self, mut item: Item) -> Item {
+        if self.store == Store::Leases {
+            seams::on_read(&self.sim, self.host, &mut item.body);
+        }
+        item
+    }
+
+    /// Returns when there may be a change.
+    async fn wait_for_change(&self, range: &FeedRange, after: u64) {
         let known = match self.store {
-            Store::Feed => self.world.truth.lock().has_news(range, after),
-            _ => self.world.ledger.lock().newest > after,
+            Store::Feed => self.sim.oracle.lock().has_news(&KeyRange::of(range), after),
+            _ => self.sim.leases.lock().newest > after,
         };
         if known {
             return;
         }
-        let mut waiting = Waiting { world: &self.world, id: None };
+        let mut waiting = Waiting { sim: &self.sim, id: None };
         poll_fn(|context| {
-            if waiting.id.is_some_and(|id| self.world.news_came(id)) {
+            if waiting.id.is_some_and(|id| self.sim.has_changed(id)) {
                 return Poll::Ready(());
             }
             if waiting.id.is_none() {
-                waiting.id = Some(self.world.wait_for_news(self.store, range.clone(), context.waker().clone()));
+                waiting.id = Some(self.sim.wait_for_change(self.store, range.clone(), context.waker().clone()));
             }
             Poll::Pending
         })
@@ -244,28 +280,28 @@ impl SimStore {
 }
 
 struct Waiting<'a> {
-    world: &'a World,
+    sim: &'a Simulation,
     id: Option<u64>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.world.forget_waiter(id);
+            self.sim.forget_waiter(id);
         }
     }
 }
 
-/// What becomes of a request.
+/// The delays and the outcome of a request.
 #[derive(Clone, Copy, Debug)]
-struct Journey {
+struct Route {
     there: u64,
     back: u64,
-    fate: Fate,
+    outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Answered,
     Refused(ErrorKind),
     RequestLost,
@@ -295,36 +331,62 @@ impl Backend for SimStore {
     }
 
     async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
-        self.read(self.inner.read_changes(request)).await
+        self.maybe_panic();
+        if self.store != Store::Feed || request.max_items == 1 {
+            let mut page = self.read(self.inner.read_changes(request)).await?;
+            if self.store == Store::Leases {
+                let bodies = page.changes.iter_mut().filter_map(|change| change.current.as_mut());
+                bodies.for_each(|body| seams::on_read(&self.sim, self.host, body));
+            }
+            return Ok(page);
+        }
+        let range = request.range.to_string();
+        match self.store_fault(false) {
+            Some(StoreFault::HungReads) => {
+                self.sim.cover(Sometimes::HungRead);
+                reports::read_hangs(&self.sim, self.process, self.host, range);
+                return self.hang().await;
+            }
+            Some(StoreFault::SlowReads(millis)) => self.slow_read(millis).await,
+            _ => self.slow_read(self.sim.scenario.network.slow_reads).await,
+        }
+        let page = self.read(self.inner.read_changes(request)).await;
+        self.sim.reports.lock().read_returned(self.process, &range);
+        page
     }
 
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
-        let WakePlan::After(millis) = self.world.scenario.network.wakes else {
+        let WakePlan::After(millis) = self.sim.scenario.network.wakes else {
             return std::future::pending().await;
         };
         let Some(after) = position(Some(continuation.token())) else { return };
-        self.news(range, after).await;
+        self.wait_for_change(range, after).await;
         self.pass(millis * 1000).await;
     }
 
     async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
-        self.read(self.inner.read_item(key)).await
+        self.read(self.inner.read_item(key)).await.map(|item| item.map(|item| self.as_read(item)))
     }
 
     async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
-        let begun = self.world.exec.now();
+        self.maybe_panic();
+        let begun = self.sim.exec.now();
+        let batch = if self.store == Store::Leases { seams::on_write(&self.sim, batch) } else { batch };
         let lease = commit::lease_in(self.store, &batch);
         let written = self.send(batch, lease.clone()).await;
         if written.is_ok()
             && let Some(lease) = lease
         {
-            let heard = self.world.exec.now();
-            self.world.ledger.lock().confirm(self.process, &lease, begun, heard);
+            let heard = self.sim.exec.now();
+            self.sim.leases.lock().confirm(self.process, &lease, begun, heard);
         }
         written
     }
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
-        self.read(self.inner.list_items(request)).await
+        self.maybe_panic();
+        let mut page = self.read(self.inner.list_items(request)).await?;
+        page.items = std::mem::take(&mut page.items).into_iter().map(|item| self.as_read(item)).collect();
+        Ok(page)
     }
 }

@@ -1,4 +1,4 @@
-//! The same seed gives the same trace, byte for byte. Everything else that the simulation says rests on this.
+//! The same seed gives the same trace, byte for byte. All other results depend on this.
 
 use changefeed_sim::{campaign::Campaign, run::run, scenario::Scenario};
 
@@ -8,7 +8,7 @@ fn every_seed_run_twice_gives_identical_traces() {
         let scenario = Scenario::from_seed(seed);
         let text = || run(&scenario, None, true).trace.into_text();
         let (first, second) = (text(), text());
-        assert!(first.len() > 1000, "seed {seed} has almost no trace");
+        assert!(first.len() > 500, "seed {seed} has almost no trace");
         let differs = first.lines().zip(second.lines()).find(|(a, b)| a != b);
         assert_eq!(differs, None, "seed {seed}");
         assert_eq!(first.len(), second.len(), "seed {seed}");
@@ -17,7 +17,7 @@ fn every_seed_run_twice_gives_identical_traces() {
 
 #[test]
 fn the_digest_does_not_depend_on_the_number_of_threads() {
-    let digest = |threads| Campaign::run(100, threads, |seed| seed < 108).digest();
+    let digest = |threads| Campaign::run(100, threads, |seed| (seed < 108).then(|| Scenario::from_seed(seed))).digest();
     assert_eq!(digest(1), digest(4));
 }
 

@@ -1,4 +1,4 @@
-//! Scenarios that broke a promise once, kept as values: seeds change their meaning when scenarios learn new faults.
+//! Scenarios that once broke a rule, kept as values: a seed draws another scenario whenever new faults are added.
 
 use std::{fs, path::Path};
 

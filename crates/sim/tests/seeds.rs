@@ -1,6 +1,6 @@
-//! A fixed block of seeds: every promise is kept, and the block is worth something because much happened in it.
+//! A fixed block of seeds: no rule is broken, and enough is met for that to mean something.
 
-use changefeed_sim::{campaign::Campaign, reach::Sometimes};
+use changefeed_sim::{campaign::Campaign, coverage::Sometimes, scenario::Scenario};
 
 /// What even a small block must meet.
 const MAIN: [Sometimes; 13] = [
@@ -21,9 +21,9 @@ const MAIN: [Sometimes; 13] = [
 
 #[test]
 fn a_block_of_seeds_keeps_every_promise_and_meets_what_it_should() {
-    let campaign = Campaign::run(0, 2, |seed| seed < 100);
+    let campaign = Campaign::run(0, 2, |seed| (seed < 100).then(|| Scenario::from_seed(seed)));
     assert_eq!(campaign.failed, std::collections::BTreeMap::new());
     for what in MAIN {
-        assert!(campaign.reach.count(what) > 0, "never reached: {what}");
+        assert!(campaign.coverage.count(what) > 0, "never met: {what}");
     }
 }

@@ -140,6 +140,7 @@ impl Delivery {
         }
         if !items.is_empty() {
             self.batches.push_front(Batch { items, failures, per_item: true });
+            crate::planted!(RetryOneByOne => self.cut_into_single_items());
         }
         let Some(at_least) = pause else { return Report::default() };
         self.pause = Some(Pause { failures, at_least });
@@ -172,6 +173,7 @@ impl Delivery {
                 self.batches.push_front(Batch::fresh(rest));
                 let Some(item) = item.first() else { return report };
                 let failed = FailedItem { item, attempts: failures, errors };
+                crate::planted!(UnparsedDeadLettered => if permanent { self.letters.push_back(failed); return report });
                 if permanent && self.policy.dead_letter_unparsed {
                     self.letters.push_back(failed);
                 } else if let Detection::Outage(items) = self.outage.failed_alone(failed, now) {
@@ -195,6 +197,15 @@ impl Delivery {
             }
         }
         report
+    }
+
+    /// A bug on purpose: retries items one by one.
+    #[cfg(feature = "mutants")]
+    fn cut_into_single_items(&mut self) {
+        let Some(Batch { items, failures, per_item }) = self.batches.pop_front() else { return };
+        for item in items.iter().collect::<Vec<_>>().into_iter().rev() {
+            self.batches.push_front(Batch { items: Items::range(item..item + 1), failures, per_item });
+        }
     }
 
     /// An item succeeded: those that failed alone before it are dead letters.

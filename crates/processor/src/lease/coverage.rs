@@ -122,6 +122,7 @@ pub(crate) fn audit(leases: &[RangeLease]) -> Audit {
         }
         let older = inside.iter().filter(|other| other.generation < lease.generation);
         let older: Vec<_> = older.map(|other| (other.token.clone(), lease.token.clone())).collect();
+        crate::planted!(OutdatedChildrenKept => return Some(lease.token.clone()));
         let up_to_date = older.is_empty();
         outdated.extend(older);
         up_to_date.then(|| lease.token.clone())

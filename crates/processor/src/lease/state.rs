@@ -330,6 +330,7 @@ impl LeaseState {
 
     /// Drops what is under way and leaves the lease as the signal says.
     fn leave(&mut self, signal: Signal, effects: &mut Vec<Effect>) {
+        crate::planted!(SplitFromReadPosition => self.store_read_position());
         self.drop_work(effects);
         match leave(signal) {
             Leave::Abandon => {
@@ -345,6 +346,15 @@ impl LeaseState {
                 effects.push(Effect::PrepareSplit);
             }
             Leave::Stay => {}
+        }
+    }
+
+    /// A bug on purpose: stores how far was read, whether it was handled or not.
+    #[cfg(feature = "mutants")]
+    fn store_read_position(&mut self) {
+        if let StartFrom::Continuation(continuation) = &self.feed.position {
+            let continuation = continuation.token().to_owned();
+            self.writes.checkpoint_now(super::signals::Progress { page: self.feed.page + 1, continuation });
         }
     }
 
@@ -375,6 +385,7 @@ impl LeaseState {
 
     /// Begins the write that is due.
     fn write(&mut self, moment: Moment<'_>, effects: &mut Vec<Effect>) {
+        crate::planted!(CallNotRenewed => if self.activity() == Activity::Calling { return });
         let due = self.writes.due_at().is_some_and(|at| at <= moment.now);
         match self.work {
             Work::Ended | Work::Splitting(Splitting::Replacing) => {}
@@ -416,6 +427,7 @@ impl LeaseState {
     }
 
     fn confirmed(&mut self, facts: Facts, effects: &mut Vec<Effect>) {
+        crate::planted!(SlowReadDropped => if matches!(self.work, Work::Reading) { self.drop_work(effects) });
         self.signals.facts = facts;
         let stored = self.writes.succeeded();
         if !stored.is_empty() {

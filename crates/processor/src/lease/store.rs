@@ -76,7 +76,9 @@ impl Listing {
         if let Some(range) = document.range() {
             return Ok(range);
         }
-        match named_range(&document.token, live) {
+        let named = named_range(&document.token, live);
+        crate::planted!(OldLeasesIgnored => if !matches!(named, NamedRange::Live(_)) { return Err(String::new()) });
+        match named {
             NamedRange::Live(range) | NamedRange::Split(range) => Ok(range),
             NamedRange::Merged(merged, parents) => {
                 // Where all leases of the merged ranges have one checkpoint, it is that of the merged range.
@@ -103,6 +105,7 @@ impl Listing {
 
     /// Old leases whose range cannot be told, each with the reason and what to do.
     pub(crate) fn unresolved(&self, live: &[PhysicalRange]) -> Vec<(LeaseToken, String)> {
+        crate::planted!(OldLeasesIgnored => return Vec::new());
         let reasons = self
             .without_range()
             .filter_map(|document| Some((document.token.clone(), self.range_of(document, live).err()?)));
@@ -309,6 +312,7 @@ fn precedence(a: &LeaseDocument, b: &LeaseDocument) -> std::cmp::Ordering {
     // A position that is not a number of ours is left to the tie-break: it cannot be compared.
     let position =
         |document: &LeaseDocument| -> Option<u64> { document.continuation.as_ref()?.trim_matches('"').parse().ok() };
+    crate::planted!(LowerEpochWins => return a.epoch().cmp(&b.epoch()).then_with(|| a.id.cmp(&b.id)));
     b.epoch().cmp(&a.epoch()).then_with(|| position(a).cmp(&position(b))).then_with(|| a.id.cmp(&b.id))
 }
 

@@ -139,7 +139,10 @@ impl LeaseWriter {
                     self.confirmed = begun;
                     return if left { Written::Transferred(owner) } else { Written::Owned(self.facts()) };
                 }
-                Err(error) if error.effect() == Effect::Unknown => self.read_again(&document).await,
+                Err(error) if error.effect() == Effect::Unknown => {
+                    crate::planted!(UnknownTakenAsNotWritten => return Written::Lost(Loss::Taken { by: None }));
+                    self.read_again(&document).await
+                }
                 Err(error) => match error.kind() {
                     ErrorKind::PreconditionFailed => self.read_again(&document).await,
                     ErrorKind::ItemNotFound => return Written::Lost(Loss::Deleted),
@@ -227,6 +230,7 @@ pub(crate) enum Deleted {
 }
 
 fn is_owned(document: &LeaseDocument, identity: &Identity, epoch: u64) -> bool {
+    crate::planted!(OwnerNameFence => return document.owner.as_deref() == Some(&identity.instance));
     document.owner.as_deref() == Some(&identity.instance)
         && document.epoch() == epoch
         && document.session() == Some(&identity.session)

@@ -197,6 +197,7 @@ impl Writes {
     pub(crate) fn begin(&mut self, now: Duration) -> LeaseUpdate {
         self.in_flight = Some(InFlight { begun: now, progress: self.progress.clone() });
         self.urgency = Urgency::Deferred;
+        crate::planted!(GrantBeforeCheckpoint => self.progress.take_if(|_| self.transfer == Some(Transfer::Grant)));
         LeaseUpdate {
             progress: self.progress.clone(),
             attempts: self.attempts.take(),

@@ -53,6 +53,7 @@ impl TimeoutBackend {
     fn panicked(&self, panic: &(dyn Any + Send)) -> Error {
         let message = format!("the store of {} panicked: {}", self.identity().container_name, panic_message(panic));
         let failure = Failure::Panic(Arc::new(Error::new(ErrorKind::Unavailable, message.clone())));
+        crate::planted!(PanicUnreported => return Error::new(ErrorKind::Unavailable, message).with_unknown_effect());
         self.notifier.notify(Notification::Error(None, failure));
         // What a write did before it panicked is not known.
         Error::new(ErrorKind::Unavailable, message).with_unknown_effect()

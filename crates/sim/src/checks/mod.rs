@@ -1,5 +1,22 @@
-//! The promises, checked while the run goes on and at its end. Numbers as in `spec/reliability.md` §2.
+//! The checks: at every lease write, at every delegate call, and at the end of a run.
+//!
+//! Numbers are those of `spec/reliability.md` §2. In addition: S17, operator commands hold (a paused lease is not
+//! worked on, a seek is not undone); S18, `Context::cancelled` fires; L7, stalls are reported.
+//!
+//! Nothing here uses the processor's own code for leases: documents, ranges and positions are read independently.
 
 pub mod deliveries;
-pub mod ending;
-pub mod ledger;
+pub mod key_range;
+pub mod lease;
+pub mod lease_checker;
+pub mod lease_document;
+pub mod liveness;
+pub mod ownerships;
+pub mod position;
+pub mod reports;
+pub mod seek;
+pub mod takeover;
+pub mod tiling;
+
+/// A broken rule: its number and a sentence.
+pub type Broken = (&'static str, String);

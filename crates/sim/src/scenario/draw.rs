@@ -1,17 +1,16 @@
-//! Drawing a scenario from a seed. Each class of faults is on or off for a whole run, so that each meets the others in
-//! all combinations, and runs with few of them stay readable.
+//! Draws the basic part of a scenario from a seed. Each class of faults is on or off for a whole run.
 
 use super::{
-    CheckpointPlan, DelegatePlan, Fault, HostPlan, LastAct, NetworkPlan, ProcessorPlan, Scenario, Store, Trouble,
-    WakePlan, WorkloadPlan, Wrong,
+    CheckpointPlan, DelegatePlan, Fault, FaultKind, FinalStep, HostPlan, NetworkPlan, ProcessorPlan, Scenario, Store,
+    StoreFault, WakePlan, WorkloadPlan,
 };
 use crate::{exec::Order, rng::Rng};
 
 const SECOND: u64 = 1000;
 
 impl Scenario {
-    /// The scenario of a seed.
-    pub fn from_seed(seed: u64) -> Self {
+    /// The scenario of a seed with faults of machines, networks and stores, and none of the behaviours.
+    pub fn basic(seed: u64) -> Self {
         let rng = &mut Rng::new(seed, "scenario");
         let planned = rng.chance(250);
         let processor = processor(rng, planned);
@@ -23,16 +22,32 @@ impl Scenario {
         let faults = faults(&mut Rng::new(seed, "faults"), &processor, hosts.len(), chaos, planned);
         let order = rng.pick(&[Order::Fifo, Order::Random, Order::Random, Order::Random, Order::Lifo]);
         let ranges = usize::try_from(rng.between(1, 8)).unwrap_or(1);
-        let last_act = last_act(&mut Rng::new(seed, "last act"), hosts.len(), planned);
-        Self { seed, order, hosts, ranges, processor, network, delegate, workload, faults, chaos, last_act }
+        let final_step = final_step(&mut Rng::new(seed, "last act"), hosts.len(), planned);
+        Self {
+            seed,
+            order,
+            hosts,
+            ranges,
+            processor,
+            network,
+            delegate,
+            workload,
+            faults,
+            chaos,
+            final_step,
+            neighbours: Vec::new(),
+            legacy: None,
+            leases_by_partition_key: false,
+            new_names: false,
+        }
     }
 }
 
-fn last_act(rng: &mut Rng, hosts: usize, planned: bool) -> LastAct {
+fn final_step(rng: &mut Rng, hosts: usize, planned: bool) -> FinalStep {
     match rng.below(4) {
-        0 if hosts > 1 => LastAct::Stop,
-        1 if hosts > 1 && !planned => LastAct::Crash,
-        _ => LastAct::Stay,
+        0 if hosts > 1 => FinalStep::Stop,
+        1 if hosts > 1 && !planned => FinalStep::Crash,
+        _ => FinalStep::Stay,
     }
 }
 
@@ -57,6 +72,7 @@ fn processor(rng: &mut Rng, planned: bool) -> ProcessorPlan {
         from_beginning: !all_versions && rng.chance(600),
         stop_deadline: rng.pick(&[5, 15, 30]) * SECOND,
         delegate_timeout: rng.chance(400).then(|| expiration * SECOND / 2),
+        forced_steal: false,
     }
 }
 
@@ -67,6 +83,7 @@ fn hosts(rng: &mut Rng, expiration: u64, planned: bool) -> Vec<HostPlan> {
     (0..count)
         .map(|host| HostPlan {
             starts_at: if together || host == 0 { rng.below(50) } else { rng.below(expiration * 6) },
+            timing: None,
             drift_ppm: if skewed { i64::try_from(rng.below(100_000)).unwrap_or(0) - 50_000 } else { 0 },
             offset: if skewed && !planned { i64::try_from(rng.below(240_000)).unwrap_or(0) - 120_000 } else { 0 },
         })
@@ -86,6 +103,8 @@ fn network(rng: &mut Rng, processor: &ProcessorPlan, planned: bool) -> NetworkPl
         lost_response_per_mille: faulty(rng, 50),
         throttled_per_mille: faulty(rng, 200),
         wakes: rng.pick(&[WakePlan::Never, WakePlan::After(0), WakePlan::After(30)]),
+        slow_reads: 0,
+        panics: 0,
     }
 }
 
@@ -101,6 +120,7 @@ fn delegate(rng: &mut Rng, processor: &ProcessorPlan, planned: bool) -> Delegate
         panic_per_mille: faulty(rng, 30),
         never_per_mille: if processor.delegate_timeout.is_some() { faulty(rng, 10) } else { 0 },
         slow_per_mille: faulty(rng, 10),
+        ..DelegatePlan::default()
     }
 }
 
@@ -118,6 +138,7 @@ fn workload(rng: &mut Rng, processor: &ProcessorPlan, chaos: u64, planned: bool)
         batch_per_mille: rng.pick(&[0, 0, 100]),
         poison_per_mille: if letters && rng.chance(600) { rng.between(1, 60) } else { 0 },
         killers: if letters && rng.chance(300) { 1 } else { 0 },
+        unparsable_per_mille: 0,
     }
 }
 
@@ -131,13 +152,13 @@ struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    fn class(&mut self, per_mille: u64, most: u64, mut draw: impl FnMut(&mut Self) -> Wrong) {
+    fn class(&mut self, per_mille: u64, most: u64, mut draw: impl FnMut(&mut Self) -> FaultKind) {
         if !self.rng.chance(per_mille) {
             return;
         }
         for _ in 0..self.rng.between(1, most) {
-            let (at, what) = (self.rng.below(self.chaos), draw(self));
-            self.faults.push(Fault { at, what });
+            let (at, kind) = (self.rng.below(self.chaos), draw(self));
+            self.faults.push(Fault { at, kind });
         }
     }
 
@@ -158,60 +179,60 @@ impl Draw<'_> {
         for _ in 0..self.rng.between(1, 3) {
             let at = self.rng.below(self.chaos);
             let pick = self.rng.number();
-            let what = if self.rng.chance(700) { Wrong::Split { pick } } else { Wrong::Merge { pick } };
-            self.faults.push(Fault { at, what });
+            let kind = if self.rng.chance(700) { FaultKind::Split { pick } } else { FaultKind::Merge { pick } };
+            self.faults.push(Fault { at, kind });
             let (host, down) = (self.host(), self.expiration + self.length());
-            let what = match self.rng.below(if planned { 2 } else { 5 }) {
-                0 => Wrong::Stop { host, down },
-                1 => Wrong::Split { pick: self.rng.number() },
-                2 => Wrong::Crash { host, down },
-                3 => Wrong::Stall { host, length: down },
-                _ => self.trouble(Store::Leases),
+            let kind = match self.rng.below(if planned { 2 } else { 5 }) {
+                0 => FaultKind::Stop { host, down },
+                1 => FaultKind::Split { pick: self.rng.number() },
+                2 => FaultKind::Crash { host, down },
+                3 => FaultKind::Stall { host, length: down },
+                _ => self.store_fault(Store::Leases),
             };
             let soon = at + self.rng.below(self.expiration / 8);
-            self.faults.push(Fault { at: soon, what });
+            self.faults.push(Fault { at: soon, kind });
         }
     }
 
-    fn trouble(&mut self, store: Store) -> Wrong {
+    fn store_fault(&mut self, store: Store) -> FaultKind {
         let host = self.rng.chance(500).then(|| self.host());
         let slow = self.rng.between(self.expiration / 20, self.expiration);
         let kind = self.rng.pick(&[
-            Trouble::Unavailable,
-            Trouble::Throttled,
-            Trouble::NoAnswers,
-            Trouble::NoRequests,
-            Trouble::Slow(slow),
-            Trouble::Hang,
+            StoreFault::Unavailable,
+            StoreFault::Throttled,
+            StoreFault::NoAnswers,
+            StoreFault::NoRequests,
+            StoreFault::Slow(slow),
+            StoreFault::Hang,
         ]);
-        Wrong::Trouble { store, host, kind, length: self.length() }
+        FaultKind::StoreFault { store, host, kind, length: self.length() }
     }
 }
 
 fn faults(rng: &mut Rng, processor: &ProcessorPlan, hosts: usize, chaos: u64, planned: bool) -> Vec<Fault> {
     let mut draw = Draw { rng, hosts: hosts as u64, chaos, expiration: processor.expiration, faults: Vec::new() };
-    draw.class(500, 6, |draw| Wrong::Stop { host: draw.host(), down: draw.length() });
-    draw.class(500, 4, |draw| Wrong::Split { pick: draw.rng.number() });
-    draw.class(300, 3, |draw| Wrong::Merge { pick: draw.rng.number() });
-    draw.class(300, 4, |draw| Wrong::Jump {
+    draw.class(500, 6, |draw| FaultKind::Stop { host: draw.host(), down: draw.length() });
+    draw.class(500, 4, |draw| FaultKind::Split { pick: draw.rng.number() });
+    draw.class(300, 3, |draw| FaultKind::Merge { pick: draw.rng.number() });
+    draw.class(300, 4, |draw| FaultKind::Jump {
         host: draw.host(),
         by: i64::try_from(draw.rng.below(400_000)).unwrap_or(0) - 200_000,
     });
     draw.around_a_split(planned);
     if !planned {
-        draw.class(500, 6, |draw| Wrong::Crash { host: draw.host(), down: draw.length() });
-        draw.class(400, 5, |draw| Wrong::Stall { host: draw.host(), length: draw.length() });
-        draw.class(200, 2, |draw| Wrong::Twin { host: draw.host(), length: draw.length() });
-        draw.class(400, 4, |draw| draw.trouble(Store::Leases));
-        draw.class(300, 3, |draw| draw.trouble(Store::Feed));
+        draw.class(500, 6, |draw| FaultKind::Crash { host: draw.host(), down: draw.length() });
+        draw.class(400, 5, |draw| FaultKind::Stall { host: draw.host(), length: draw.length() });
+        draw.class(200, 2, |draw| FaultKind::DuplicateInstance { host: draw.host(), length: draw.length() });
+        draw.class(400, 4, |draw| draw.store_fault(Store::Leases));
+        draw.class(300, 3, |draw| draw.store_fault(Store::Feed));
         if processor.dead_letter_after.is_some() {
-            draw.class(300, 2, |draw| draw.trouble(Store::Letters));
+            draw.class(300, 2, |draw| draw.store_fault(Store::Letters));
         }
         draw.class(200, 2, |draw| {
-            let (store, host, kind) = (Store::Leases, None, Trouble::NoDeletes);
-            Wrong::Trouble { store, host, kind, length: draw.length() * 3 }
+            let (store, host, kind) = (Store::Leases, None, StoreFault::NoDeletes);
+            FaultKind::StoreFault { store, host, kind, length: draw.length() * 3 }
         });
-        draw.class(150, 2, |draw| Wrong::DeleteLease { pick: draw.rng.number() });
+        draw.class(150, 2, |draw| FaultKind::DeleteLease { pick: draw.rng.number() });
     }
     draw.faults.sort_by_key(|fault| fault.at);
     draw.faults

@@ -158,6 +158,7 @@ impl LeaseState {
                     dropped: None,
                     slow: false,
                 });
+                crate::planted!(CheckpointBeforeDelegate => self.writes.checkpoint_soon(delivering.progress.clone()));
                 let whole = call.items.len() == delivering.delivery.count();
                 let progress = call.last.then(|| delivering.progress.clone());
                 effects.push(Effect::Call { call, progress, whole });
@@ -310,11 +311,18 @@ impl LeaseState {
         }
     }
 
-    pub(super) fn dead_lettered(&mut self, stored: Result<(), Error>, moment: Moment<'_>, effects: &mut Vec<Effect>) {
+    pub(super) fn dead_lettered(
+        &mut self,
+        #[cfg_attr(not(feature = "mutants"), expect(unused_mut, reason = "a planted bug changes it"))]
+        mut stored: Result<(), Error>,
+        moment: Moment<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
         let Work::Delivering(delivering) = &mut self.work else { return };
         if !matches!(delivering.stage, Stage::DeadLettering) {
             return;
         }
+        crate::planted!(CheckpointBeforeDeadLetter => stored = Ok(()));
         match stored {
             Ok(()) => {
                 delivering.letter_failures = 0;

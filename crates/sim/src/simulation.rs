@@ -1,4 +1,4 @@
-//! The world of one run: what hosts, stores, faults and checks share.
+//! The state of one run, shared by hosts, stores, faults and checks.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, task::Waker};
 
@@ -6,21 +6,22 @@ use changefeed_core::{Catalog, Clock, Container, FeedRange, Mode, Timestamp};
 use parking_lot::Mutex;
 
 use crate::{
-    checks::{deliveries::Deliveries, ledger::Ledger},
+    checks::{deliveries::Deliveries, key_range::KeyRange, lease_checker::LeaseChecker, reports::Reports},
+    coverage::{Coverage, Sometimes},
     exec::{Exec, ProcessId},
     hosts::Hosts,
-    reach::{Reach, Sometimes},
+    oracle::Oracle,
+    planted::Seam,
     rng::Rng,
     runtime::wall_at,
-    scenario::{Scenario, Store, Trouble},
+    scenario::{Scenario, Store, StoreFault},
     trace::Trace,
-    truth::Truth,
 };
 
-/// What went against a promise.
+/// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The promise, as in `spec/reliability.md`.
+    /// The rule, as in `spec/reliability.md` and [`crate::checks`].
     pub check: &'static str,
     /// When, in microseconds.
     pub at: u64,
@@ -38,97 +39,109 @@ impl fmt::Display for Violation {
 /// Requests of some hosts to a store that fail for a while.
 #[derive(Debug)]
 pub struct Window {
-    /// To tell it from others.
+    /// Tells it from others.
     pub id: u64,
-    /// Which store.
+    /// The store.
     pub store: Store,
-    /// Which host; none: all.
+    /// The host; none: all.
     pub host: Option<usize>,
-    /// How.
-    pub kind: Trouble,
+    /// How they fail.
+    pub kind: StoreFault,
 }
 
-/// The stores of a run, as the world itself sees them.
+/// The stores of a run, without a network in between.
 #[derive(Debug)]
 pub struct Stores {
-    /// What is processed.
+    /// The monitored container.
     pub monitored: Container,
-    /// Where the leases are.
+    /// The lease container.
     pub leases: Container,
-    /// Where dead letters go.
+    /// The dead-letter container.
     pub letters: Container,
-    /// To split and merge.
+    /// Splits and merges.
     pub catalog: Arc<dyn Catalog>,
 }
 
-/// Somebody waits for news.
+/// A reader that waits for a change.
 #[derive(Debug)]
-pub struct Waiter {
+struct Waiter {
     store: Store,
     range: FeedRange,
     waker: Waker,
 }
 
-/// Everything that a run shares.
-pub struct World {
+/// The state of one run.
+pub struct Simulation {
     /// Time and tasks.
     pub exec: Exec,
-    /// What is to happen.
+    /// The scenario.
     pub scenario: Scenario,
+    /// A bug that the simulation itself plants.
+    pub seam: Option<Seam>,
     /// The stores.
     pub stores: Stores,
     /// What was written.
-    pub truth: Mutex<Truth>,
-    /// What the leases say.
-    pub ledger: Mutex<Ledger>,
-    /// What delegates got.
+    pub oracle: Mutex<Oracle>,
+    /// The leases.
+    pub leases: Mutex<LeaseChecker>,
+    /// The delegate calls.
     pub deliveries: Mutex<Deliveries>,
+    /// What hosts have reported.
+    pub reports: Mutex<Reports>,
     /// The machines.
     pub hosts: Mutex<Hosts>,
-    /// What fails at the moment.
+    /// Store faults of this moment.
     pub windows: Mutex<Vec<Window>>,
-    /// Whether things may still go wrong.
+    /// Whether the fault phase lasts.
     pub chaos: Mutex<bool>,
+    /// The number of outages of this moment that make every delegate call fail.
+    pub delegate_outages: Mutex<u32>,
     waiters: Mutex<(u64, BTreeMap<u64, Waiter>)>,
     trace: Mutex<Trace>,
-    reach: Mutex<Reach>,
+    coverage: Mutex<Coverage>,
     violation: Mutex<Option<Violation>>,
     streams: Mutex<BTreeMap<String, Rng>>,
     requests: Mutex<BTreeMap<ProcessId, (u64, u32)>>,
-    requests_in_all: Mutex<u64>,
+    total_requests: Mutex<u64>,
+    finished: Mutex<bool>,
 }
 
-impl fmt::Debug for World {
+impl fmt::Debug for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "World(seed {}, {:?})", self.scenario.seed, self.exec)
+        write!(f, "Simulation(seed {}, {:?})", self.scenario.seed, self.exec)
     }
 }
 
-/// A host that makes more requests than this in one simulated second is in a loop without a pause.
+/// A host that sends more requests than this in one simulated second loops without a pause.
 const REQUESTS_PER_SECOND: u32 = 3000;
 
-impl World {
-    /// A world before anything has happened.
-    pub fn new(exec: Exec, scenario: Scenario, stores: Stores, keep_trace: bool) -> Self {
+impl Simulation {
+    /// A simulation at time 0.
+    pub fn new(exec: Exec, scenario: Scenario, seam: Option<Seam>, stores: Stores, keep_trace: bool) -> Self {
         let mode = if scenario.processor.all_versions { Mode::AllVersions } else { Mode::LatestVersion };
-        let truth = Truth::new(mode, scenario.is_manual());
+        let oracle = Oracle::new(mode, scenario.is_manual());
         let hosts = Hosts::new(&scenario);
+        let leases = LeaseChecker::new(scenario.processor.forced_steal);
         Self {
             exec,
+            seam,
             stores,
-            truth: Mutex::new(truth),
-            ledger: Mutex::default(),
+            oracle: Mutex::new(oracle),
+            leases: Mutex::new(leases),
             deliveries: Mutex::default(),
+            reports: Mutex::default(),
             hosts: Mutex::new(hosts),
             windows: Mutex::default(),
             chaos: Mutex::new(true),
+            delegate_outages: Mutex::default(),
             waiters: Mutex::default(),
             trace: Mutex::new(Trace::new(keep_trace)),
-            reach: Mutex::default(),
+            coverage: Mutex::default(),
             violation: Mutex::default(),
             streams: Mutex::default(),
             requests: Mutex::default(),
-            requests_in_all: Mutex::default(),
+            total_requests: Mutex::default(),
+            finished: Mutex::default(),
             scenario,
         }
     }
@@ -138,25 +151,33 @@ impl World {
         self.trace.lock().event(self.exec.now(), event);
     }
 
-    /// Notes that something was reached.
-    pub fn reached(&self, what: Sometimes) {
-        self.reach.lock().note(what);
+    /// Records that something was met.
+    pub fn cover(&self, what: Sometimes) {
+        self.coverage.lock().note(what);
     }
 
-    /// A promise was broken: the run ends here.
+    /// Records a broken rule and ends the run.
     pub fn violated(&self, check: &'static str, what: String) {
+        if *self.finished.lock() {
+            return;
+        }
         let violation = Violation { check, at: self.exec.now(), what };
         self.log(format_args!("VIOLATION {violation}"));
         self.violation.lock().get_or_insert(violation);
         self.exec.halt();
     }
 
-    /// What was broken, if anything.
+    /// The first broken rule, if any.
     pub fn violation(&self) -> Option<Violation> {
         self.violation.lock().clone()
     }
 
-    /// A draw of an actor.
+    /// Whether the simulation plants this bug.
+    pub fn has(&self, seam: Seam) -> bool {
+        self.seam == Some(seam)
+    }
+
+    /// A random draw of an actor.
     pub fn draw<T>(&self, actor: &str, draw: impl FnOnce(&mut Rng) -> T) -> T {
         let mut streams = self.streams.lock();
         if let Some(rng) = streams.get_mut(actor) {
@@ -166,9 +187,9 @@ impl World {
         draw(rng)
     }
 
-    /// Counts a request: nobody may ask without pause.
+    /// Counts a request (L6).
     pub fn count_request(&self, process: ProcessId) {
-        *self.requests_in_all.lock() += 1;
+        *self.total_requests.lock() += 1;
         let second = self.exec.now() / 1_000_000;
         let mut requests = self.requests.lock();
         let entry = requests.entry(process).or_default();
@@ -178,17 +199,26 @@ impl World {
         entry.1 += 1;
         if entry.1 == REQUESTS_PER_SECOND {
             drop(requests);
-            self.violated("L6", format!("process {process} made {REQUESTS_PER_SECOND} requests in one second"));
+            self.violated("L6", format!("process {process} sent {REQUESTS_PER_SECOND} requests in one second"));
         }
     }
 
-    /// How many requests were made.
+    /// The number of requests.
     pub fn requests(&self) -> u64 {
-        *self.requests_in_all.lock()
+        *self.total_requests.lock()
     }
 
-    /// Registers somebody who waits for news; returns the number to ask for.
-    pub fn wait_for_news(&self, store: Store, range: FeedRange, waker: Waker) -> u64 {
+    /// Registers the physical ranges of the monitored container, as they are now.
+    pub async fn register_ranges(&self) {
+        let Ok(ranges) = self.stores.monitored.feed_ranges().await else { return };
+        let mut leases = self.leases.lock();
+        for range in ranges {
+            leases.register_range(range.id.as_str(), KeyRange::of(&range.range));
+        }
+    }
+
+    /// Registers a reader that waits for a change; returns its number.
+    pub fn wait_for_change(&self, store: Store, range: FeedRange, waker: Waker) -> u64 {
         let mut waiters = self.waiters.lock();
         waiters.0 += 1;
         let id = waiters.0;
@@ -196,19 +226,19 @@ impl World {
         id
     }
 
-    /// Whether the news have come.
-    pub fn news_came(&self, id: u64) -> bool {
+    /// Whether the change has come.
+    pub fn has_changed(&self, id: u64) -> bool {
         !self.waiters.lock().1.contains_key(&id)
     }
 
-    /// Nobody waits any more.
+    /// The reader does not wait any more.
     pub fn forget_waiter(&self, id: u64) {
         let waiter = self.waiters.lock().1.remove(&id);
         drop(waiter);
     }
 
-    /// Wakes those who wait for news of a store, in the ranges that `concerns` names.
-    pub fn news(&self, store: Store, concerns: impl Fn(&FeedRange) -> bool) {
+    /// Wakes readers of a store whose range `concerns` accepts.
+    pub fn wake(&self, store: Store, concerns: impl Fn(&FeedRange) -> bool) {
         let mut waiters = self.waiters.lock();
         let ids: Vec<u64> = waiters
             .1
@@ -223,10 +253,11 @@ impl World {
         }
     }
 
-    /// What is left of the world when the run is over.
-    pub fn finish(&self) -> (Trace, Reach) {
+    /// The trace and coverage, at the end of the run.
+    pub fn finish(&self) -> (Trace, Coverage) {
+        *self.finished.lock() = true;
         let trace = std::mem::replace(&mut *self.trace.lock(), Trace::new(false));
-        (trace, std::mem::take(&mut *self.reach.lock()))
+        (trace, std::mem::take(&mut *self.coverage.lock()))
     }
 }
 

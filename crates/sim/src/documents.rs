@@ -1,0 +1,129 @@
+//! Lease documents edited by hand: deleted, damaged, duplicated, or rewritten to the form of an old .NET fleet.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use changefeed_core::{Batch, ErrorKind, Item, ItemId, PartitionKey, Write};
+use serde_json::{Value, json};
+
+use crate::{
+    commit::{Server, lease_in},
+    coverage::Sometimes,
+    host::PROCESSOR,
+    scenario::{Damage, Store},
+    simulation::Simulation,
+};
+
+/// Deletes one of the leases.
+pub async fn delete(sim: &Arc<Simulation>, pick: u64) {
+    let Some(document) = picked(sim, pick).await else { return };
+    let Some(id) = document.get("id").and_then(Value::as_str).and_then(|id| ItemId::new(id).ok()) else { return };
+    let write = Write::Delete { id, if_match: None };
+    match Server::by_hand(sim).commit(Batch::single(Some(partition_key(sim, &document)), write), None).await {
+        Ok(_) => sim.cover(Sometimes::DocumentDeleted),
+        Err(error) if error.kind() == ErrorKind::ItemNotFound => {}
+        Err(error) => sim.log(format_args!("an edit failed: {error:?}")),
+    }
+}
+
+/// Damages one of the leases, and restores it after `micros`.
+pub async fn damage(sim: &Arc<Simulation>, pick: u64, damage: Damage, micros: u64) {
+    let Some(document) = picked(sim, pick).await else { return };
+    let mut damaged = document.clone();
+    match damage {
+        Damage::Unreadable => damaged["LeaseToken"] = json!(5),
+        Damage::NoProperties => damaged["properties"] = json!({}),
+        Damage::NoFeedRange => {
+            damaged.as_object_mut().map(|members| members.remove("FeedRange"));
+        }
+        Damage::UnknownOwner => damaged["Owner"] = json!("somebody"),
+        Damage::BadNumbers => {
+            damaged["properties"]["cf.epoch"] = json!("many");
+            damaged["properties"]["cf.expiration"] = json!("never");
+            damaged["properties"]["cf.attempts"] = json!("?");
+        }
+    }
+    sim.cover(Sometimes::DamagedDocument);
+    write(sim, &damaged).await;
+    if damage != Damage::Unreadable {
+        return;
+    }
+    sim.exec.sleep(Duration::from_micros(micros)).await;
+    // Only if it is still as it was left.
+    let same = |other: &Value| other["id"] == damaged["id"] && other["LeaseToken"] == damaged["LeaseToken"];
+    if all(sim).await.iter().any(same) {
+        let mut restored = document;
+        restored["Owner"] = Value::Null;
+        write(sim, &restored).await;
+    }
+}
+
+/// Writes a second document for the token of one of the leases, as .NET 3.20 to 3.58 did in containers partitioned by
+/// `/partitionKey`.
+pub async fn duplicate(sim: &Arc<Simulation>, pick: u64) {
+    let Some(mut document) = picked(sim, pick).await else { return };
+    document["Owner"] = Value::Null;
+    if sim.scenario.leases_by_partition_key {
+        document["partitionKey"] = json!(format!("guid-{pick}"));
+    } else {
+        document["id"] = json!(format!("{}~{pick}", document["id"].as_str().unwrap_or_default()));
+    }
+    sim.cover(Sometimes::DuplicateDocument);
+    write(sim, &document).await;
+}
+
+/// Rewrites all documents as an old .NET fleet would have left them: no ranges, no state of ours, and a checkpoint in
+/// every lease.
+pub async fn make_legacy(sim: &Arc<Simulation>) {
+    let start = sim.oracle.lock().start_position().unwrap_or_default();
+    for mut document in all(sim).await {
+        let Some(members) = document.as_object_mut() else { continue };
+        members.remove("properties");
+        if let Some(token) = members.get("LeaseToken").cloned() {
+            members.remove("FeedRange");
+            members.remove("Mode");
+            members.insert("PartitionId".to_owned(), token);
+            members.insert("properties".to_owned(), json!({}));
+            members.insert("Owner".to_owned(), Value::Null);
+            if members.get("ContinuationToken").is_none_or(Value::is_null) {
+                members.insert("ContinuationToken".to_owned(), json!(format!("\"{start}\"")));
+            }
+        }
+        write(sim, &document).await;
+    }
+    sim.cover(Sometimes::Legacy);
+}
+
+async fn all(sim: &Arc<Simulation>) -> Vec<Value> {
+    let items = sim.stores.leases.list(PROCESSOR).await.unwrap_or_default();
+    items.iter().filter_map(|item: &Item| serde_json::from_slice(&item.body).ok()).collect()
+}
+
+async fn picked(sim: &Arc<Simulation>, pick: u64) -> Option<Value> {
+    let key = {
+        let leases = sim.leases.lock();
+        if !leases.tiling.complete {
+            return None;
+        }
+        leases.pick(pick)?.document.key.clone()
+    };
+    let same = |document: &Value| {
+        let partition_key = document.get("partitionKey").and_then(Value::as_str);
+        document["id"] == json!(key.0) && partition_key == key.1.as_deref()
+    };
+    all(sim).await.into_iter().find(same)
+}
+
+fn partition_key(sim: &Simulation, document: &Value) -> PartitionKey {
+    let member = if sim.scenario.leases_by_partition_key { "partitionKey" } else { "id" };
+    PartitionKey::from(document.get(member).and_then(Value::as_str).unwrap_or_default())
+}
+
+async fn write(sim: &Arc<Simulation>, document: &Value) {
+    let write = Write::Upsert { body: Bytes::from(document.to_string()), if_match: None };
+    let batch = Batch::single(Some(partition_key(sim, document)), write);
+    let lease = lease_in(Store::Leases, &batch);
+    if let Err(error) = Server::by_hand(sim).commit(batch, lease).await {
+        sim.log(format_args!("an edit failed: {error:?}"));
+    }
+}
