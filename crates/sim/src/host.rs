@@ -254,6 +254,9 @@ fn check_loss(
 ) -> Result<(), Broken> {
     let Release::Lost(loss) = release else { return Ok(()) };
     let leases = sim.leases.lock();
+    if *loss == Loss::Superseded {
+        return Ok(());
+    }
     if *loss == Loss::Expired {
         sim.cover(Sometimes::SelfFenced);
         let now = sim.exec.now();

@@ -19,6 +19,8 @@ pub(crate) struct CrashIsolation {
     window: usize,
     /// How many items after the checkpoint are to be delivered so.
     remaining: usize,
+    /// How many of them were passed since: after a crash delivery begins at the checkpoint again.
+    passed: usize,
     /// The batch during which a process crashed.
     crashed: Option<Crashed>,
     /// Items after the checkpoint that are dead letters.
@@ -52,7 +54,7 @@ impl CrashIsolation {
             None if attempts < limit => None,
             None => {
                 let window = (max_items / PARTS).max(1);
-                Some(Self { window, remaining: max_items, crashed: None, dead: Vec::new() })
+                Some(Self { window, remaining: max_items, passed: 0, crashed: None, dead: Vec::new() })
             }
             // A search for an item that fails, and no process crashed since.
             Some(search) if search.crashes == 0 && search.remaining == 0 && search.dead.is_empty() => None,
@@ -64,7 +66,7 @@ impl CrashIsolation {
                 });
                 let window = if crashed.is_some() { (search.window / PARTS).max(1) } else { search.window };
                 let remaining = search.remaining.max(search.window);
-                Some(Self { window, remaining, crashed, dead: search.dead.clone() })
+                Some(Self { window, remaining, passed: 0, crashed, dead: search.dead.clone() })
             }
         }
     }
@@ -79,7 +81,7 @@ impl CrashIsolation {
         if let Some(crashed) = &self.crashed
             && names.first() == Some(&crashed.first)
         {
-            self.remaining = self.remaining.min(crashed.window);
+            self.remaining = self.remaining.min(self.passed + crashed.window);
         }
     }
 
@@ -118,20 +120,21 @@ impl CrashIsolation {
     pub(crate) fn dead_lettered(&mut self, item: &str) {
         self.dead.push(item.to_owned());
         // It is found: what follows is delivered as usual.
-        self.remaining = 0;
+        self.remaining = self.passed;
     }
 
     /// A page was handled. `checkpointed`: the checkpoint has passed it.
     pub(crate) fn passed(&mut self, items: usize, checkpointed: bool) {
-        self.remaining = self.remaining.saturating_sub(items);
+        self.passed += items;
         if checkpointed {
+            (self.remaining, self.passed) = (self.remaining.saturating_sub(self.passed), 0);
             self.crashed = None;
             self.dead.clear();
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.remaining == 0
+        self.passed >= self.remaining
     }
 }
 
@@ -182,6 +185,21 @@ mod tests {
         assert_eq!(resume(&stored).treatment("7:x"), Treatment::Skip);
         isolation.passed(1, true);
         assert_eq!(isolation.mark_between(), None);
+    }
+
+    #[test]
+    fn with_manual_checkpoints_the_way_to_the_item_is_isolated_every_time() {
+        let mut stored = Search { first: Some("7:x".into()), window: 1, crashes: 1, remaining: 10, dead: vec![] };
+        for _ in 0..5 {
+            let mut isolation = resume(&stored);
+            for item in ["1:a", "2:b", "3:c"] {
+                assert!(!isolation.is_over());
+                isolation.begin_page(&[item.into()]);
+                isolation.passed(1, false);
+            }
+            stored = isolation.mark("7:x", 1);
+        }
+        assert_eq!(stored.remaining, 10);
     }
 
     #[test]

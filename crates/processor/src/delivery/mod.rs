@@ -116,11 +116,11 @@ impl Delivery {
             match isolation.treatment(name) {
                 Treatment::Deliver => deliver.push(index..index + 1),
                 Treatment::Skip => {}
-                Treatment::DeadLetter(crashes) => self.letters.push_back(FailedItem {
-                    item: index,
-                    attempts: crashes,
-                    errors: vec![format!("the process crashed {crashes} times while this item was delivered")],
-                }),
+                Treatment::DeadLetter(crashes) => {
+                    let reason = format!("the process crashed {crashes} times while this item was delivered");
+                    self.letters.push_back(FailedItem { item: index, attempts: crashes, errors: vec![reason] });
+                    self.outage.count_dead_letter();
+                }
             }
         }
         while !deliver.is_empty() {

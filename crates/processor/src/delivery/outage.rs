@@ -78,6 +78,11 @@ impl OutageDetector {
         std::mem::take(&mut self.failed_alone).into_iter().map(|failed| failed.item).collect()
     }
 
+    /// An item becomes a dead letter for another reason, without a success since.
+    pub(crate) fn count_dead_letter(&mut self) {
+        self.dead_lettered += 1;
+    }
+
     pub(crate) fn holds_items(&self) -> bool {
         !self.failed_alone.is_empty()
     }

@@ -70,6 +70,11 @@ impl Host {
             );
             self.report_once(format!("duplicate {}", document.id), Some(token.clone()), ErrorKind::Corrupt, message);
             let key = (document.id.clone(), document.partition_key.clone());
+            let task = self.records.get(&token).and_then(|record| record.task.as_ref());
+            if let Some(task) = task.filter(|task| task.document == key) {
+                task.commands.superseded();
+                continue;
+            }
             let now = self.context.runtime.monotonic();
             let expiration = document.expires_after(self.context.options.timing.expiration);
             let silent = match self.duplicates_seen.get(&key) {

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{
-    balance::{LeaseView, View},
+    balance::{LeaseView, Move, View},
     lease_feed::{LeaseFeed, Relevance},
     lock::ForeignLock,
     record::{Records, RunningTask},
@@ -61,6 +61,8 @@ pub(crate) struct Host {
     feed: LeaseFeed,
     /// When all leases were listed and nothing was left to do; `None` if something was, or has happened since.
     idle_since: Option<Duration>,
+    /// When a lease was last stolen.
+    last_steal: Option<Duration>,
     /// Second documents for one token, by id and partition key: the version that was first seen, and when.
     duplicates_seen: BTreeMap<(String, Option<String>), (ETag, Duration)>,
     /// The ranges of leases that do not say theirs.
@@ -81,6 +83,7 @@ impl Host {
             first_cycle: true,
             feed,
             idle_since: None,
+            last_steal: None,
             duplicates_seen: BTreeMap::new(),
             resolved: BTreeMap::new(),
             reports,
@@ -202,7 +205,15 @@ impl Host {
             max_leases: self.context.options.max_leases,
             shuffle: self.context.runtime.random(),
         };
-        let moves = balance::plan(&view);
+        let mut moves = balance::plan(&view);
+        let interval = self.context.options.timing.acquire;
+        if self.last_steal.is_some_and(|last| now.saturating_sub(last) < interval) {
+            // Cycles may follow one another quickly; hosts of other implementations expect one steal per interval.
+            moves.retain(|one| !matches!(one, Move::Steal(_)));
+        }
+        if moves.iter().any(|one| matches!(one, Move::Steal(_))) {
+            self.last_steal = Some(now);
+        }
         if covered && self.records.is_settled() && !notified && moves.is_empty() && balance::is_idle(&view) {
             self.idle_since = Some(now);
         }
@@ -296,6 +307,7 @@ impl Host {
     /// Starts the task of a lease that this host owns.
     fn start(&mut self, lease: Box<LeaseWriter>, range: FeedRange) {
         let (token, epoch) = (lease.document().token.clone(), lease.document().epoch());
+        let document = (lease.document().id.clone(), lease.document().partition_key.clone());
         let (task, commands) = LeaseTask::new(Arc::clone(&self.context), lease, range, self.reports.clone());
         let (reports, panicked) = (self.reports.clone(), token.clone());
         let guarded = async move {
@@ -307,6 +319,6 @@ impl Host {
         let handle = AbortOnDropHandle::new(self.context.runtime.spawn(&name, Box::pin(guarded)));
         let record = self.records.entry(&token);
         record.epoch = Some(epoch);
-        record.task = Some(RunningTask { commands, _handle: handle });
+        record.task = Some(RunningTask { commands, document, _handle: handle });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use changefeed_core::{Effect, ErrorKind, Result};
+use changefeed_core::{Effect, ErrorKind, FeedRange, Result};
 
 use super::{Host, balance::Move, record::PendingRequest};
 use crate::{
@@ -42,7 +42,7 @@ impl Host {
                     Move::Acquire(token) | Move::Steal(token) if self.records.has_task(token) => {
                         Box::pin(std::future::ready(Ok(Moved::Nothing)))
                     }
-                    one => Box::pin(perform(&self.context, one, seen)),
+                    one => Box::pin(perform(&self.context, one, seen, self.range_of(seen))),
                 }
             });
             let moved = join_bounded(moving.collect()).await;
@@ -81,13 +81,14 @@ impl Host {
     }
 }
 
-async fn perform(context: &HostContext, one: &Move, seen: &StoredLease) -> Result<Moved> {
+async fn perform(context: &HostContext, one: &Move, seen: &StoredLease, range: Option<FeedRange>) -> Result<Moved> {
     let HostContext { store, runtime, identity, .. } = context;
     let mut document = seen.document.clone();
     match one {
         Move::Acquire(_) | Move::Steal(_) => {
+            let Some(range) = range else { return Ok(Moved::Nothing) };
             let why = why(context, one, &seen.document);
-            let acquired = LeaseWriter::acquire(store, runtime, identity, seen, why).await?;
+            let acquired = LeaseWriter::acquire(store, runtime, identity, seen, &range, why).await?;
             Ok(acquired.map_or(Moved::Nothing, |lease| Moved::Acquired(Box::new(lease))))
         }
         Move::Request(_) => {

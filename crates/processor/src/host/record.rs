@@ -35,6 +35,8 @@ pub(crate) struct LeaseRecord {
 #[derive(Debug)]
 pub(crate) struct RunningTask {
     pub(crate) commands: CommandSender,
+    /// The id and partition key of its document.
+    pub(crate) document: (String, Option<String>),
     pub(crate) _handle: AbortOnDropHandle<()>,
 }
 

@@ -35,6 +35,8 @@ pub(crate) enum Event {
     Refresh,
     /// The lease overlaps another.
     CheckRange,
+    /// Another document with the same token counts.
+    Superseded,
     /// The user stores progress.
     Checkpoint(Progress, Waiter),
     /// A page was read.
@@ -99,6 +101,8 @@ pub(crate) struct Facts {
     pub(crate) requested_by: Option<String>,
     /// Whether an operator paused it.
     pub(crate) paused: bool,
+    /// When the last successful write was begun: it may have been repeated after a conflict.
+    pub(crate) confirmed: Duration,
 }
 
 /// How the replacement of a lease ended.

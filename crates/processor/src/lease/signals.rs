@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Refresh,
     /// The lease overlaps another: check whether its range was split or merged.
     CheckRange,
+    /// Another document with the same token counts: end without a write.
+    Superseded,
     /// The user stores progress.
     Checkpoint(Progress, oneshot::Sender<Result<(), Loss>>),
 }
@@ -46,6 +48,11 @@ impl CommandSender {
     /// Asks the task to check its range. Does not wait: the next audit asks again.
     pub(crate) fn check_range(&self) {
         drop(self.0.try_send(Command::CheckRange));
+    }
+
+    /// Tells the task that another document with the same token counts. Does not wait: the next audit says it again.
+    pub(crate) fn superseded(&self) {
+        drop(self.0.try_send(Command::Superseded));
     }
 
     /// Stores progress, and waits until it is stored.

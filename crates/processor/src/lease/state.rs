@@ -163,6 +163,7 @@ impl LeaseState {
         self.take_in(event, moment, &mut effects);
         self.expire_timers(moment, &mut effects);
         self.check_deadline(moment);
+        self.answer_after_loss(&mut effects);
         self.proceed(moment, &mut effects);
         self.write(moment, &mut effects);
         effects
@@ -208,8 +209,11 @@ impl LeaseState {
             }
             Event::Refresh => self.writes.refresh(),
             Event::CheckRange => self.signals.range_gone = true,
+            Event::Superseded => self.signals.lost = Some(Loss::Superseded),
             Event::Checkpoint(progress, waiter) => {
-                if self.writes.checkpoint_for(progress, waiter) {
+                if let Some(loss) = &self.signals.lost {
+                    effects.push(Effect::Reply(vec![waiter], Err(loss.clone())));
+                } else if self.writes.checkpoint_for(progress, waiter) {
                     effects.push(Effect::Reply(vec![waiter], Ok(())));
                 }
             }
@@ -249,6 +253,16 @@ impl LeaseState {
             matches!(self.activity(), Activity::Calling | Activity::Splitting) && self.writes.due_at().is_some();
         if self.is_fenced(moment.now) && !waits && !works && self.signals.lost.is_none() {
             self.signals.lost = Some(if self.is_blocked() { Loss::Blocked } else { Loss::Expired });
+        }
+    }
+
+    /// Nothing is written after a loss: a call that waits for its checkpoint must not wait for ever.
+    fn answer_after_loss(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(loss) = &self.signals.lost {
+            let waiters = self.writes.abandon();
+            if !waiters.is_empty() {
+                effects.push(Effect::Reply(waiters, Err(loss.clone())));
+            }
         }
     }
 
@@ -428,8 +442,8 @@ impl LeaseState {
 
     fn confirmed(&mut self, facts: Facts, effects: &mut Vec<Effect>) {
         crate::planted!(SlowReadDropped => if matches!(self.work, Work::Reading) { self.drop_work(effects) });
+        let stored = self.writes.succeeded(facts.confirmed);
         self.signals.facts = facts;
-        let stored = self.writes.succeeded();
         if !stored.is_empty() {
             effects.push(Effect::Reply(stored, Ok(())));
         }

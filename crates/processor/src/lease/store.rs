@@ -91,7 +91,7 @@ impl Listing {
                 }
                 Err(unresolved(&document.token, "its physical range was merged with others"))
             }
-            NamedRange::Unknown => Err(unresolved(&document.token, "no live physical range descends from it")),
+            NamedRange::Unknown => Err(unresolved(&document.token, "no live physical range descends from it alone")),
         }
     }
 

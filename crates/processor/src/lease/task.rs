@@ -316,6 +316,7 @@ impl LeaseTask {
             Ended::Abort => Event::Abort,
             Ended::Command(Command::Refresh) => Event::Refresh,
             Ended::Command(Command::CheckRange) => Event::CheckRange,
+            Ended::Command(Command::Superseded) => Event::Superseded,
             Ended::Command(Command::Checkpoint(progress, reply)) => {
                 self.next_waiter += 1;
                 self.waiters.insert(self.next_waiter, reply);

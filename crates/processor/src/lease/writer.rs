@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Effect, Error, ErrorKind, Result};
+use changefeed_core::{Effect, Error, ErrorKind, FeedRange, Result};
 
 use super::{
     document::{LeaseDocument, OwnerKind},
@@ -61,9 +61,12 @@ impl LeaseWriter {
         runtime: &Arc<dyn Runtime>,
         identity: &Arc<Identity>,
         seen: &StoredLease,
+        range: &FeedRange,
         why: Acquire,
     ) -> Result<Option<Self>> {
         let mut document = seen.document.clone();
+        // An old lease says its range from now on: after a merge nobody could tell it any more.
+        document.feed_range.get_or_insert_with(|| range.clone());
         // A host of another implementation that stole the lease has copied what we wrote; its silence proves nothing.
         if why == Acquire::Expired && document.owner_kind() != Some(OwnerKind::Foreign) {
             document.count_crash();
@@ -120,7 +123,8 @@ impl LeaseWriter {
     /// What others wrote into the lease, as last written or read.
     pub(crate) fn facts(&self) -> Facts {
         let document = self.document();
-        Facts { requested_by: document.hand_over().map(|request| request.to), paused: document.is_paused() }
+        let requested_by = document.hand_over().map(|request| request.to);
+        Facts { requested_by, paused: document.is_paused(), confirmed: self.confirmed }
     }
 
     /// Writes an update.

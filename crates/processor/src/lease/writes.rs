@@ -207,10 +207,10 @@ impl Writes {
         }
     }
 
-    /// The write in flight succeeded. Returns those who waited for it.
-    pub(crate) fn succeeded(&mut self) -> Vec<Waiter> {
+    /// The write in flight succeeded; the request that did was begun at `confirmed`. Returns those who waited for it.
+    pub(crate) fn succeeded(&mut self, confirmed: Duration) -> Vec<Waiter> {
         let Some(sent) = self.in_flight.take() else { return Vec::new() };
-        self.confirmed = sent.begun;
+        self.confirmed = sent.begun.max(confirmed);
         (self.failures, self.retry_at) = (0, Duration::ZERO);
         if let Some(sent) = sent.progress {
             self.stored = sent.page;
@@ -237,7 +237,7 @@ impl Writes {
 
     /// Writes nothing before this moment, unless the lease would expire: the store asks for a pause.
     pub(crate) fn not_before(&mut self, moment: Duration) {
-        self.retry_at = self.retry_at.max(moment).min(self.deadline());
+        self.retry_at = self.retry_at.max(moment.min(self.deadline()));
     }
 
     /// Nobody owes an answer any more: returns all who wait.

@@ -30,7 +30,7 @@ struct Session {
     /// How many of them were delivered alone.
     alone: u32,
     /// Dead letters since the last success.
-    dead_letters: u32,
+    dead_letters: BTreeSet<(u64, String)>,
 }
 
 /// A call that is running.
@@ -213,7 +213,7 @@ impl Deliveries {
             });
         }
         if !handled.is_empty() {
-            session.dead_letters = 0;
+            session.dead_letters.clear();
         }
         session.handled.extend(handled);
         session.unclaimed.extend(handled);
@@ -251,10 +251,11 @@ impl Deliveries {
     }
 
     /// A dead letter of a process was stored; returns how many there were since the last success of the lease.
-    pub fn dead_letter(&mut self, process: ProcessId, token: &str) -> u32 {
+    pub fn dead_letter(&mut self, process: ProcessId, token: &str, change: (u64, String)) -> usize {
         let Some(session) = self.sessions.get_mut(&(process, token.to_owned())) else { return 0 };
-        session.dead_letters += 1;
-        session.dead_letters
+        // One whose answer was lost is written again.
+        session.dead_letters.insert(change);
+        session.dead_letters.len()
     }
 }
 

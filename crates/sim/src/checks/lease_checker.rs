@@ -140,6 +140,7 @@ impl LeaseChecker {
         let mut lease = match (&old, kind) {
             (_, ProcessKind::Environment) => self.edited(old.as_ref(), &new, writer),
             (Some(old), ProcessKind::Operator) => self.commanded(old, &new, writer, oracle, cover)?,
+            (Some(old), _) if self.follows_parent(old, &new) => self.commanded(old, &new, writer, oracle, cover)?,
             (Some(old), _) => self.replaced(old, &new, writer, cover)?,
             (None, _) => self.created(&new, writer, cover)?,
         };
@@ -263,7 +264,20 @@ impl LeaseChecker {
         }
     }
 
-    /// An operator used `Control`.
+    /// Whether a lease that was created from another is moved to where an operator moved that one.
+    fn follows_parent(&self, old: &Lease, new: &LeaseDocument) -> bool {
+        let Some(range) = &old.range else { return false };
+        let mut others = self.leases.values().filter(|other| other.document.token != new.token);
+        new.generation() > old.document.generation()
+            && others.any(|other| {
+                let around = other.range.as_ref().is_some_and(|around| around.covers(range));
+                around
+                    && other.document.generation() == new.generation()
+                    && other.document.continuation == new.continuation
+            })
+    }
+
+    /// An operator used `Control`, or a host carries out what an operator did to a parent.
     fn commanded(
         &mut self,
         old: &Lease,

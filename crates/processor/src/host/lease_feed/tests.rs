@@ -39,7 +39,11 @@ async fn listening() -> (Container, Arc<LeaseStore>, LeaseFeed, Records) {
     feed.listed(&store.list().await.expect("list"));
     let mut records = Records::default();
     let handle = TokioRuntime::new().spawn("idle", Box::pin(std::future::pending()));
-    let task = RunningTask { commands: CommandSender::new().0, _handle: AbortOnDropHandle::new(handle) };
+    let task = RunningTask {
+        commands: CommandSender::new().0,
+        document: (String::new(), None),
+        _handle: AbortOnDropHandle::new(handle),
+    };
     records.entry(&"0".parse().expect("token")).task = Some(task);
     (leases, store, feed, records)
 }

@@ -122,11 +122,11 @@ fn name_of(effect: &Effect) -> String {
 }
 
 fn requested() -> Facts {
-    Facts { requested_by: Some("b".into()), paused: false }
+    Facts { requested_by: Some("b".into()), ..Facts::default() }
 }
 
 fn paused() -> Facts {
-    Facts { requested_by: None, paused: true }
+    Facts { paused: true, ..Facts::default() }
 }
 
 #[test]
