@@ -94,6 +94,21 @@ pub async fn make_legacy(sim: &Arc<Simulation>) {
     sim.cover(Sometimes::Legacy);
 }
 
+/// An operator does what hosts ask for: writes the range into old leases that have none.
+pub async fn write_ranges(sim: &Arc<Simulation>) {
+    for mut document in all(sim).await {
+        let token = document.get("LeaseToken").and_then(Value::as_str).map(str::to_owned);
+        let (Some(token), None) = (token, document.get("FeedRange")) else { continue };
+        let range = sim.leases.lock().by_token(&token).and_then(|lease| lease.range.as_ref().map(ToString::to_string));
+        if let (Some((min, max)), Some(members)) =
+            (range.as_deref().and_then(|range| range.split_once('-')), document.as_object_mut())
+        {
+            members.insert("FeedRange".to_owned(), json!({"Range": {"min": min, "max": max}}));
+            write(sim, &document).await;
+        }
+    }
+}
+
 async fn all(sim: &Arc<Simulation>) -> Vec<Value> {
     let items = sim.stores.leases.list(PROCESSOR).await.unwrap_or_default();
     items.iter().filter_map(|item: &Item| serde_json::from_slice(&item.body).ok()).collect()

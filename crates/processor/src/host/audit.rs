@@ -12,8 +12,8 @@ use super::{
 use crate::{
     lease::{
         coverage::{self, Audit},
-        document::{LeaseDocument, StartPosition},
         prefix::LeaseToken,
+        split::moved_to,
         store::{Listing, StoredLease},
         update::end_ownership,
     },
@@ -200,21 +200,6 @@ impl Host {
             self.report(Some(token), Failure::Lease(Arc::new(error)));
         }
     }
-}
-
-/// The lease `child` at the position of `parent`, taken from its owner.
-fn moved_to(child: &LeaseDocument, parent: &LeaseDocument) -> LeaseDocument {
-    let mut document = child.clone();
-    end_ownership(&mut document, None);
-    document.set_generation(parent.generation());
-    document.set_attempts(&crate::lease::document::Attempts::default());
-    document.set_search(None);
-    match (&parent.continuation, parent.start()) {
-        (Some(token), _) => document.set_start(&StartPosition::Continuation(token.clone())),
-        (None, Some(start)) => document.set_start(&start),
-        (None, None) => document.continuation = None,
-    }
-    document
 }
 
 /// A lease that was changed or deleted meanwhile is looked at again in the next cycle.

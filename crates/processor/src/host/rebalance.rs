@@ -92,7 +92,7 @@ async fn perform(context: &HostContext, one: &Move, seen: &StoredLease, range: O
             Ok(acquired.map_or(Moved::Nothing, |lease| Moved::Acquired(Box::new(lease))))
         }
         Move::Request(_) => {
-            document.set_hand_over(Some(&identity.instance));
+            document.request(&identity.instance, identity.expiration);
             Ok(if write_request(context, &document, seen).await? { Moved::Requested } else { Moved::Nothing })
         }
         Move::CancelRequest(_) => {

@@ -29,8 +29,9 @@ fn between(min: &Epk, max: &Epk) -> Option<FeedRange> {
 pub(crate) enum NamedRange {
     /// It lives.
     Live(FeedRange),
-    /// It was split; its descendants tile this range.
-    Split(FeedRange),
+    /// It was split; its descendants tile this range and descend from these, unless one of them was merged too: then
+    /// another of these has a lease.
+    Split(FeedRange, Vec<RangeId>),
     /// It was merged into this range, which descends from these.
     Merged(FeedRange, Vec<RangeId>),
     /// It cannot be told: no live range descends from it, or several of which one was merged.
@@ -57,7 +58,7 @@ pub(crate) fn named_range(token: &LeaseToken, live: &[PhysicalRange]) -> NamedRa
     parents.dedup();
     let merged = parents.iter().any(|parent| descendants(parent) < 2);
     match (merged, family.as_slice()) {
-        (false, _) if tiled => NamedRange::Split(hull),
+        (false, _) if tiled => NamedRange::Split(hull, parents),
         (true, [_]) => NamedRange::Merged(hull, parents),
         // Split again after a merge: the new boundaries cross the old ones.
         _ => NamedRange::Unknown,
@@ -81,8 +82,9 @@ mod tests {
     fn a_range_that_was_split_is_what_its_descendants_tile() {
         let live = [physical(2, "80-FF", &[0]), physical(3, "-40", &[0, 1]), physical(4, "40-80", &[0, 1])];
         assert_eq!(named("2", &live), NamedRange::Live("80-FF".parse().unwrap()));
-        assert_eq!(named("0", &live), NamedRange::Split("-FF".parse().unwrap()));
-        assert_eq!(named("1", &live), NamedRange::Split("-80".parse().unwrap()));
+        let ids = |ids: &[u64]| ids.iter().map(|id| RangeId::from(*id)).collect();
+        assert_eq!(named("0", &live), NamedRange::Split("-FF".parse().unwrap(), ids(&[0, 1])));
+        assert_eq!(named("1", &live), NamedRange::Split("-80".parse().unwrap(), ids(&[0, 1])));
     }
 
     #[test]

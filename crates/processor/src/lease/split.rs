@@ -7,13 +7,13 @@ use changefeed_core::{Effect, Error, ErrorKind, FeedRange, PhysicalRange, Result
 
 use super::{
     coverage::{self, NewLease, RangeLease, SplitPlan},
-    document::LeaseDocument,
+    document::{Attempts, LeaseDocument, StartPosition},
     events::{Replacement, Written},
     host_context::HostContext,
     loss::Loss,
     prefix::LeaseToken,
-    store::Listing,
-    update::LeaseUpdate,
+    store::{Listing, StoredLease},
+    update::{LeaseUpdate, end_ownership},
     writer::{Deleted, LeaseWriter},
 };
 use crate::notification::{Failure, Notification};
@@ -82,6 +82,9 @@ impl Split<'_> {
                 Err(error) => return Replacement::Failed(LeaseUpdate::default(), error),
             }
         }
+        if let Err(error) = self.move_outdated(writer.document(), &listing, &leases).await {
+            return Replacement::Failed(LeaseUpdate::default(), error);
+        }
         match writer.delete().await {
             Deleted::Done => {}
             Deleted::Lost(loss) => tracing::info!(lease = %self.token, %loss, "lease of a split range lost"),
@@ -91,6 +94,18 @@ impl Split<'_> {
             }
         }
         Replacement::Done(children.into_iter().map(|child| child.token).collect())
+    }
+
+    /// Moves successors that were created before an operator moved the parent: its position counts.
+    async fn move_outdated(&self, parent: &LeaseDocument, listing: &Listing, leases: &[RangeLease]) -> Result<()> {
+        let inside =
+            leases.iter().filter(|lease| lease.token != *self.token && self.range.contains_range(&lease.range));
+        for lease in inside.filter(|lease| !lease.gone && lease.generation < parent.generation()) {
+            if let Some(child) = listing.find(&lease.token) {
+                self.context.store.replace(&moved_to(&child.document, parent), &child.etag).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Creates a successor in this host's name, at the parent's checkpoint. Returns `None` if it exists already.
@@ -106,6 +121,15 @@ impl Split<'_> {
         document.touch(runtime.wall());
         let begun = runtime.monotonic();
         let stored = match store.create(document.clone()).await {
+            Ok(None) => {
+                // Another host was faster, perhaps before an operator moved the parent.
+                let found =
+                    store.read(&document).await?.filter(|found| found.document.generation() < parent.generation());
+                if let Some(child) = found {
+                    store.replace(&moved_to(&child.document, parent), &child.etag).await?;
+                }
+                None
+            }
             Ok(stored) => stored,
             Err(error) if error.effect() == Effect::Unknown => self.find_created(&document, error).await?,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => None,
@@ -116,7 +140,7 @@ impl Split<'_> {
     }
 
     /// Whether a lease whose creation has an unknown outcome is this host's.
-    async fn find_created(&self, document: &LeaseDocument, error: Error) -> Result<Option<super::store::StoredLease>> {
+    async fn find_created(&self, document: &LeaseDocument, error: Error) -> Result<Option<StoredLease>> {
         let session = self.context.identity.session.as_str();
         match self.context.store.read(document).await? {
             None => Err(error),
@@ -126,4 +150,19 @@ impl Split<'_> {
             }
         }
     }
+}
+
+/// The lease `child` at the position of `parent`, taken from its owner.
+pub(crate) fn moved_to(child: &LeaseDocument, parent: &LeaseDocument) -> LeaseDocument {
+    let mut document = child.clone();
+    end_ownership(&mut document, None);
+    document.set_generation(parent.generation());
+    document.set_attempts(&Attempts::default());
+    document.set_search(None);
+    match (&parent.continuation, parent.start()) {
+        (Some(token), _) => document.set_start(&StartPosition::Continuation(token.clone())),
+        (None, Some(start)) => document.set_start(&start),
+        (None, None) => document.continuation = None,
+    }
+    document
 }

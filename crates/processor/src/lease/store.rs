@@ -78,13 +78,21 @@ impl Listing {
         }
         let named = named_range(&document.token, live);
         crate::planted!(OldLeasesIgnored => if !matches!(named, NamedRange::Live(_)) { return Err(String::new()) });
+        let lease_of = |id: &RangeId| self.leases.iter().find(|lease| lease.document.token.as_str() == id.as_str());
         match named {
-            NamedRange::Live(range) | NamedRange::Split(range) => Ok(range),
+            NamedRange::Live(range) => Ok(range),
+            NamedRange::Split(range, parents) => {
+                // Leases do not contain one another: a second one among the ancestors is that of a merged range.
+                let other = |id: &RangeId| id.as_str() != document.token.as_str() && lease_of(id).is_some();
+                if parents.iter().any(other) {
+                    return Err(unresolved(&document.token, "its physical range was merged with others"));
+                }
+                Ok(range)
+            }
             NamedRange::Merged(merged, parents) => {
                 // Where all leases of the merged ranges have one checkpoint, it is that of the merged range.
                 let same = |parent: &RangeId| {
-                    let lease = self.leases.iter().find(|lease| lease.document.token.as_str() == parent.as_str());
-                    lease.is_some_and(|lease| lease.document.continuation == document.continuation)
+                    lease_of(parent).is_some_and(|lease| lease.document.continuation == document.continuation)
                 };
                 if document.continuation.is_some() && parents.iter().all(same) {
                     return Ok(merged);

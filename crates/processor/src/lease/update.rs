@@ -81,11 +81,8 @@ pub(crate) fn end_ownership(document: &mut LeaseDocument, to: Option<&str>) {
     document.owner = to.map(str::to_owned);
     document.set_epoch(document.epoch() + 1);
     document.set_session(None);
+    // The promise of the old owner, or what the new one asked for, holds until the new one makes its own.
+    document.set_promised_by(to);
     document.set_hand_over(None);
     document.set_status(None);
-    match to {
-        // The promise of the old owner holds until the new one makes its own.
-        Some(to) => document.set_promised_by(Some(to)),
-        None => document.set_promised_by(None),
-    }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{key_range::KeyRange, lease::Lease};
 use crate::{
-    hosts, nemesis, operator,
+    documents, hosts, nemesis, operator,
     scenario::{CheckpointPlan, FaultKind, FinalStep, OperatorCommand},
     simulation::Simulation,
     workload::Writer,
@@ -20,6 +20,9 @@ const STEADY_CYCLES: u64 = 20;
 pub async fn quiet_phase(sim: &Arc<Simulation>, writer: &mut Writer) {
     nemesis::end(sim);
     sim.log(format_args!("the quiet phase begins"));
+    if sim.scenario.legacy.is_some() {
+        documents::write_ranges(sim).await;
+    }
     let plan = sim.scenario.slowest_timing();
     let pauses = |kind: &FaultKind| matches!(kind, FaultKind::Operator(OperatorCommand::Pause { .. }));
     if sim.scenario.faults.iter().any(|fault| pauses(&fault.kind)) {

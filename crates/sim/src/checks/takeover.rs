@@ -108,7 +108,8 @@ impl Takeover<'_> {
         if own_name {
             return Ok(End::Abrupt);
         }
-        let foreign = self.holder.is_some_and(|(_, holder)| holder.kind == ProcessKind::DotNet);
+        // Somebody whose name was written into the document by hand is taken for such a host.
+        let foreign = self.holder.is_none_or(|(_, holder)| holder.kind == ProcessKind::DotNet);
         let rare = self.last_steal.is_none_or(|ago| ago >= taker.acquire * 6 / 10);
         // Other hosts may have moved leases since the taker listed them.
         if foreign && rare && self.counts.0 + 2 > self.counts.1 {

@@ -14,6 +14,8 @@ pub(super) const VERSION: u64 = 2;
 const EPOCH: &str = "cf.epoch";
 pub(super) const SESSION: &str = "cf.session";
 pub(super) const HAND_OVER: &str = "cf.hand-over";
+/// The promise of the instance that requests the lease, in milliseconds.
+const HAND_OVER_EXPIRATION: &str = "cf.hand-over-expiration";
 /// Who wrote the promise. A .NET host copies `properties` when it acquires a lease: then this differs from `Owner`.
 const OWNER: &str = "cf.owner";
 /// The epoch under which the promise was written. A host of version 1 raises the epoch and leaves the promise.
@@ -99,9 +101,16 @@ impl LeaseDocument {
         self.text(HAND_OVER).map(|to| HandOver { to: to.to_owned() })
     }
 
-    /// Asks the owner to hand the lease over to the instance `to`, or withdraws the request.
+    /// Requests the lease for the instance `to`, or cancels the request.
     pub fn set_hand_over(&mut self, to: Option<&str>) {
         self.set_text(HAND_OVER, to);
+        self.set_text(HAND_OVER_EXPIRATION, None);
+    }
+
+    /// Requests the lease for an instance that may be silent for `expiration` once it is granted.
+    pub fn request(&mut self, to: &str, expiration: Duration) {
+        self.set_hand_over(Some(to));
+        self.set_number(HAND_OVER_EXPIRATION, u64::try_from(expiration.as_millis()).unwrap_or(u64::MAX));
     }
 
     /// How often the batch after the current checkpoint has failed: a count for another checkpoint is over.
@@ -181,7 +190,12 @@ impl LeaseDocument {
     pub fn set_promised_by(&mut self, owner: Option<&str>) {
         self.set_text(OWNER, owner);
         match owner {
-            Some(_) => self.set_number(OWNER_EPOCH, self.epoch()),
+            Some(_) => {
+                self.set_number(OWNER_EPOCH, self.epoch());
+                // A host that lists leases rarely must have the time to see that it was granted one.
+                let requested = self.number(HAND_OVER_EXPIRATION);
+                self.set_number(EXPIRATION, self.number(EXPIRATION).max(requested));
+            }
             None => {
                 self.set_text(OWNER_EPOCH, None);
                 self.set_text(EXPIRATION, None);
@@ -261,7 +275,7 @@ impl LeaseDocument {
     pub fn warnings(&self) -> Vec<String> {
         let complain = |(key, value): (&String, &String)| {
             let wanted = match key.as_str() {
-                EPOCH | GENERATION | OWNER_EPOCH | EXPIRATION | VERSION_KEY => {
+                EPOCH | GENERATION | OWNER_EPOCH | EXPIRATION | HAND_OVER_EXPIRATION | VERSION_KEY => {
                     parse_number(value).is_none().then_some("a number")
                 }
                 PAUSED | GONE => parse_flag(value).is_none().then_some("true or false"),
