@@ -179,7 +179,13 @@ impl HostProcess {
             builder = builder.start_from(StartFrom::Beginning);
         }
         if let Some(attempts) = plan.dead_letter_after {
-            builder = builder.dead_letter(DeadLetter::to(&self.container(Store::Letters)).after_attempts(attempts));
+            let mut letters = DeadLetter::to(&self.container(Store::Letters)).after_attempts(attempts);
+            let mismatched = self.sim.hosts.lock().is_mismatched(self.process);
+            if self.sim.scenario.workload.unparsable_per_mille > 0 && !mismatched {
+                // By chance more items in a row may not parse than an outage has: nobody else ends it here.
+                letters = letters.outage_ends_after(timing.expiration * 2);
+            }
+            builder = builder.dead_letter(letters);
         }
         if let Some(limit) = plan.delegate_timeout {
             builder = builder.delegate_timeout(millis(limit));

@@ -4,10 +4,14 @@
 //! A crash is expensive and a lease write is cheap, so a batch during which a process crashed is cut into 32 parts, not
 //! into halves. One crash during the delivery of a single item may be a coincidence; after two the item is dead-lettered.
 
+use super::Policy;
 use crate::lease::document::Search;
 
 /// Into how many parts a batch is cut after a crash.
 const PARTS: usize = 32;
+
+/// A number of items that is not known.
+const UNKNOWN: usize = 1 << 30;
 
 /// So many crashes during the delivery of one item alone make it a dead letter.
 const CRASHES: u32 = 2;
@@ -48,13 +52,15 @@ pub(crate) enum Treatment {
 impl CrashIsolation {
     /// Continues what earlier owners stored. `attempts` is the number of failed attempts at the checkpoint, crashes
     /// included; isolation begins when they reach `limit`, which exists only with a dead-letter container.
-    pub(crate) fn resume(search: Option<&Search>, attempts: u32, limit: Option<u32>, max_items: usize) -> Option<Self> {
-        let limit = limit?;
+    pub(crate) fn resume(search: Option<&Search>, attempts: u32, policy: Policy, max_items: usize) -> Option<Self> {
+        let limit = policy.attempts?;
+        // The user may store progress much later: how many items lie between the checkpoint and the crash is not known.
+        let stretch = if policy.manual { UNKNOWN } else { max_items };
         match search {
             None if attempts < limit => None,
             None => {
                 let window = (max_items / PARTS).max(1);
-                Some(Self { window, remaining: max_items, passed: 0, crashed: None, dead: Vec::new() })
+                Some(Self { window, remaining: stretch, passed: 0, crashed: None, dead: Vec::new() })
             }
             // A search for an item that fails, and no process crashed since.
             Some(search) if search.crashes == 0 && search.remaining == 0 && search.dead.is_empty() => None,
@@ -142,10 +148,10 @@ impl CrashIsolation {
 mod tests {
     use super::*;
 
-    const LIMIT: Option<u32> = Some(5);
+    const POLICY: Policy = Policy { attempts: Some(5), manual: false, dead_letter_unparsed: false };
 
     fn resume(search: &Search) -> CrashIsolation {
-        CrashIsolation::resume(Some(search), 0, LIMIT, 1000).unwrap()
+        CrashIsolation::resume(Some(search), 0, POLICY, 1000).unwrap()
     }
 
     /// What the lease says after the owner crashed.
@@ -156,15 +162,15 @@ mod tests {
 
     #[test]
     fn isolation_begins_with_the_allowed_attempts_and_only_with_a_dead_letter_container() {
-        assert_eq!(CrashIsolation::resume(None, 4, LIMIT, 1000), None);
-        assert_eq!(CrashIsolation::resume(None, 9, None, 1000), None);
-        assert_eq!(CrashIsolation::resume(None, 5, LIMIT, 1000).unwrap().window(), 31);
-        assert_eq!(CrashIsolation::resume(None, 5, LIMIT, 8).unwrap().window(), 1);
+        assert_eq!(CrashIsolation::resume(None, 4, POLICY, 1000), None);
+        assert_eq!(CrashIsolation::resume(None, 9, Policy::default(), 1000), None);
+        assert_eq!(CrashIsolation::resume(None, 5, POLICY, 1000).unwrap().window(), 31);
+        assert_eq!(CrashIsolation::resume(None, 5, POLICY, 8).unwrap().window(), 1);
     }
 
     #[test]
     fn two_crashes_narrow_a_page_to_one_item_and_two_more_dead_letter_it() {
-        let first = CrashIsolation::resume(None, 5, LIMIT, 1000).unwrap();
+        let first = CrashIsolation::resume(None, 5, POLICY, 1000).unwrap();
         let second = resume(&crash(first.mark("7:x", first.window())));
         assert_eq!((second.window(), second.treatment("7:x")), (1, Treatment::Deliver));
         let third = resume(&crash(second.mark("7:x", 1)));

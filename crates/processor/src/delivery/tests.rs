@@ -158,7 +158,7 @@ fn the_search_of_an_earlier_owner_goes_on_at_its_batch() {
 
 #[test]
 fn in_isolation_each_batch_is_named_before_it_is_delivered() {
-    let isolation = CrashIsolation::resume(None, 5, Some(5), 64).unwrap();
+    let isolation = CrashIsolation::resume(None, 5, Policy { attempts: Some(5), ..Policy::default() }, 64).unwrap();
     let names: Vec<String> = (0..5).map(|item| format!("{item}:x")).collect();
     let mut page = delivery(5, Some(5)).isolate(&isolation, names);
     let mut marks = Vec::new();

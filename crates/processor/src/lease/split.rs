@@ -145,7 +145,10 @@ impl Split<'_> {
         match self.context.store.read(document).await? {
             None => Err(error),
             Some(stored) => {
-                let ours = stored.document.session() == Some(session) && stored.document.epoch() == 1;
+                // A .NET host that acquired it has copied session and epoch.
+                let ours = stored.document.owner.as_deref() == Some(&self.context.identity.instance)
+                    && stored.document.session() == Some(session)
+                    && stored.document.epoch() == 1;
                 Ok(ours.then_some(stored))
             }
         }

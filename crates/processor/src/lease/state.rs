@@ -141,8 +141,7 @@ impl LeaseState {
     /// A lease that was just acquired. The first event is [`Event::Tick`].
     pub(crate) fn new(settings: Arc<Settings>, start: Start) -> Self {
         let Start { token, position, continuation, attempts, search, confirmed, facts } = start;
-        let limit = settings.policy.attempts;
-        let isolation = CrashIsolation::resume(search.as_ref(), attempts, limit, settings.max_items);
+        let isolation = CrashIsolation::resume(search.as_ref(), attempts, settings.policy, settings.max_items);
         let search = search.filter(|search| isolation.is_none() && search.first.is_some());
         let attempts = if isolation.is_some() { 0 } else { attempts };
         let outage = settings.outage.clone();
@@ -442,7 +441,12 @@ impl LeaseState {
 
     fn confirmed(&mut self, facts: Facts, effects: &mut Vec<Effect>) {
         crate::planted!(SlowReadDropped => if matches!(self.work, Work::Reading) { self.drop_work(effects) });
+        let before = self.writes.continuation().map(str::to_owned);
         let stored = self.writes.succeeded(facts.confirmed);
+        if self.settings.policy.manual && before.as_deref() != self.writes.continuation() {
+            // The checkpoint has passed the batches that crashed, or the user says so.
+            self.memory.isolation = None;
+        }
         self.signals.facts = facts;
         if !stored.is_empty() {
             effects.push(Effect::Reply(stored, Ok(())));

@@ -177,6 +177,8 @@ impl LeaseChecker {
             let unaware = parent.sought.is_some() && parent.holder != Some(writer.process);
             // A checkpoint of the parent was under way at the same time: the child repeats a little.
             let raced = writer.sent <= parent.written && new.position() <= parent.document.position() && !undone;
+            // Of two documents for the parent, the one that counts may be another than the one that is replaced.
+            let raced = raced || self.leases.values().filter(|lease| lease.document.token == token).count() > 1;
             stale = differs && writer.sent < parent.created;
             sought = parent.sought.filter(|_| unaware);
             if differs && !stale && !unaware && !raced {
@@ -264,17 +266,9 @@ impl LeaseChecker {
         }
     }
 
-    /// Whether a lease that was created from another is moved to where an operator moved that one.
+    /// Whether a host moves a lease to where an operator moved the one that it was created from.
     fn follows_parent(&self, old: &Lease, new: &LeaseDocument) -> bool {
-        let Some(range) = &old.range else { return false };
-        let mut others = self.leases.values().filter(|other| other.document.token != new.token);
-        new.generation() > old.document.generation()
-            && others.any(|other| {
-                let around = other.range.as_ref().is_some_and(|around| around.covers(range));
-                around
-                    && other.document.generation() == new.generation()
-                    && other.document.continuation == new.continuation
-            })
+        new.generation() > old.document.generation() && new.owner.is_none() && new.epoch() == old.document.epoch() + 1
     }
 
     /// An operator used `Control`, or a host carries out what an operator did to a parent.

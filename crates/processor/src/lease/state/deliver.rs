@@ -204,13 +204,15 @@ impl LeaseState {
             (true, true) => self.writes.checkpoint_now(progress),
             (false, _) => {}
         }
+        if isolated {
+            effects.push(Effect::EndTurn);
+        }
         if let Some(isolation) = self.memory.isolation.as_mut().filter(|_| isolated) {
             isolation.passed(count, automatic);
             self.writes.set_search(isolation.mark_between(), false);
             if isolation.is_over() {
                 self.memory.isolation = None;
             }
-            effects.push(Effect::EndTurn);
         }
     }
 
