@@ -1,4 +1,5 @@
-//! Dead letters: what cannot be handled is set aside with its error, the rest goes on; later it is sent on its way again.
+//! Dead letters: items that cannot be handled are written to a container with their error, the rest proceeds; later they
+//! are redriven.
 //!
 //! Run it with `cargo run --release -p changefeed --example dead_letters`.
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -45,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .dead_letter(DeadLetter::to(&rejected).after_attempts(3))
         .on_notification(move |notification| {
             if let Notification::DeadLettered { item, reason, .. } = notification {
-                println!("{item} is set aside: {reason}");
+                println!("{item} is a dead letter: {reason}");
                 drop(dead.send(format!("{item} dead")));
             }
         })
@@ -62,8 +63,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         })?;
     let running = processor.start().await?;
-    // That "last" succeeds tells that "large" is to blame, and not the world.
-    for expected in ["small", "broken dead", "last", "large dead"] {
+    // Once "last" has succeeded the two failures before it are not an outage, and become dead letters.
+    for expected in ["small", "last", "broken dead", "large dead"] {
         assert_eq!(inbox.recv().await.as_deref(), Some(expected));
     }
 
@@ -72,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let all = letters.list().await?;
     let large = all.iter().find(|letter| letter.item_id == "large").ok_or("no letter for large")?;
     let redriven = letters.redrive().letter(&large.id).to_container(&orders).await?;
-    println!("sent on their way again: {:?}", redriven.done);
+    println!("redriven: {:?}", redriven.done);
     assert_eq!(inbox.recv().await.as_deref(), Some("large"));
     assert_eq!(letters.summary().await?.total, 1, "the broken one stays until somebody looks at it");
     Ok(running.stop().await?)

@@ -59,14 +59,14 @@ async fn main() -> Result<()> {
     let shop = Engine::in_memory()?.database("shop");
     let orders = shop.container("orders").ranges(4).create().await?;
     let leases = shop.container("leases").create().await?;
-    let (told, mut handled) = mpsc::unbounded_channel();
+    let (reported, mut handled) = mpsc::unbounded_channel();
 
     let (acquired, _) = mpsc::unbounded_channel();
-    let first = host("worker-1", (&orders, &leases), acquired, told.clone()).await?;
+    let first = host("worker-1", (&orders, &leases), acquired, reported.clone()).await?;
     assert_eq!(a_hundred(1, &orders, &mut handled).await?, BTreeMap::from([("worker-1", 100)]));
 
     let (acquired, mut share) = mpsc::unbounded_channel();
-    let second = host("worker-2", (&orders, &leases), acquired, told).await?;
+    let second = host("worker-2", (&orders, &leases), acquired, reported).await?;
     assert_eq!([share.recv().await, share.recv().await], [Some(()), Some(())]);
     assert_eq!(a_hundred(2, &orders, &mut handled).await?.len(), 2);
 

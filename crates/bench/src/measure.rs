@@ -13,7 +13,7 @@ pub(crate) struct Round<T> {
     pub(crate) subject: T,
 }
 
-/// Runs both in turn; which goes first changes from round to round. Each is told the number of the round.
+/// Runs both in turn; which goes first changes from round to round. Each gets the number of the round.
 pub(crate) fn interleaved<T>(
     rounds: usize,
     mut baseline: impl FnMut(usize) -> Result<T>,

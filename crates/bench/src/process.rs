@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::Result;
 
-/// Processor time is told in hundredths of a second, on every Linux that programs meet.
+/// Linux reports CPU time in hundredths of a second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Processor time of all threads so far, in seconds.

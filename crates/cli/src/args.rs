@@ -44,7 +44,7 @@ The ledger at the end counts changes, one for each version of each order:
 An order is only updated after its last version was handled: the feed shows the newest version of an item, so faster
 updates would be merged, and counting them would prove nothing.
 
-The story goes to stderr, the ledger to stdout. Exit codes: 0 nothing was lost, 1 something was, 2 error, 130 Ctrl-C.";
+The events go to stderr, the ledger to stdout. Exit codes: 0 nothing was lost, 1 something was, 2 error, 130 Ctrl-C.";
 
 /// Shows the whole idea in half a minute: hosts share the work, one dies, others join, a range splits, an item is
 /// poison, and nothing is lost
@@ -201,7 +201,7 @@ pub(crate) struct ThrottleArgs {
     #[arg(long, value_name = "N")]
     pub(crate) seconds: f64,
 
-    /// What clients are told to wait, in milliseconds
+    /// The retry-after value sent to clients, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) retry_after_ms: u64,
 }

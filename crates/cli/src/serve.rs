@@ -16,7 +16,7 @@ use crate::{
 /// What `--store` says for a store that is gone with its server.
 const MEMORY: &str = "memory";
 
-/// Serves until told to stop.
+/// Serves until a signal asks it to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let level: LevelFilter = args.log.parse()?;
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();

@@ -36,8 +36,8 @@ fn the_demo_loses_nothing_and_says_so_in_json() {
     assert!(number("written") > 1000, "{ledger}");
     assert!(number("duplicates") < number("written") / 10, "{ledger}");
     assert!(ledger["seconds"].as_f64().unwrap() < 40.0, "{ledger}");
-    for told in ["ada died without warning", "takes over range", "splits range 2 into", "puts poison-1 into"] {
-        assert!(stderr.contains(told), "{told:?} is not in {stderr}");
+    for phrase in ["ada died without warning", "takes over range", "splits range 2 into", "puts poison-1 into"] {
+        assert!(stderr.contains(phrase), "{phrase:?} is not in {stderr}");
     }
     assert!(!stderr.contains('\x1b'), "no escapes where nobody draws");
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "the temporary store is removed");
@@ -62,14 +62,14 @@ fn help_goes_to_stdout_and_tells_what_the_ledger_counts() {
     let output = changefeed(&["demo", "--help"]);
     let stdout = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0));
-    for told in ["--json", "--seconds", "--seed", "--keep", "dead letters", "Exit codes"] {
-        assert!(stdout.contains(told), "{told:?} is not in {stdout}");
+    for phrase in ["--json", "--seconds", "--seed", "--keep", "dead letters", "Exit codes"] {
+        assert!(stdout.contains(phrase), "{phrase:?} is not in {stdout}");
     }
 }
 
 #[test]
 fn what_makes_no_sense_is_refused_with_exit_code_2_and_an_empty_stdout() {
-    for (args, told) in [
+    for (args, phrase) in [
         (&["demo", "--speed", "9"][..], "--speed"),
         (&["demo", "--seconds", "0"], "0 is not in 1..=3600"),
         (&["demonstrate"], "unrecognized subcommand"),
@@ -78,7 +78,7 @@ fn what_makes_no_sense_is_refused_with_exit_code_2_and_an_empty_stdout() {
         let output = changefeed(args);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(stderr.contains(told), "{args:?}: {stderr}");
+        assert!(stderr.contains(phrase), "{args:?}: {stderr}");
         assert!(output.stdout.is_empty(), "{args:?}");
     }
 }

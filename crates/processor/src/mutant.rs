@@ -1,4 +1,4 @@
-//! Planted bugs. With the feature `mutants` a simulation switches one on and must then find it; without, [`planted!`]
+//! Planted bugs. With the feature `mutants` a simulation switches one on and must then find it; without, `planted!`
 //! expands to nothing.
 
 /// A bug that a processor could have and that no seam outside can express. Each is one line in the code.

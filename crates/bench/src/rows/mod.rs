@@ -31,7 +31,7 @@ const FAMILIES: &[&[Experiment]] = &[
 /// One line of the table, before it is measured.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// Its name, for ever: results of different versions are compared by it.
+    /// Its name. It never changes: results of different versions are compared by it.
     pub(crate) name: &'static str,
     /// The unit of value and baseline.
     pub(crate) unit: &'static str,

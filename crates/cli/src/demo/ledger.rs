@@ -76,7 +76,7 @@ impl Ledger {
         Some(order)
     }
 
-    /// Changes that were written and have not been heard of yet.
+    /// Changes that were written and are neither handled nor dead letters yet.
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }

@@ -1,10 +1,10 @@
-//! `changefeed demo`: the whole idea in one terminal.
+//! `changefeed demo`: hosts, a crash, a rebalance, a split and a poison item in one terminal.
 
 mod folder;
 mod ledger;
 mod narrator;
+mod scenario;
 mod stage;
-mod story;
 mod terminal;
 mod writer;
 
@@ -18,8 +18,8 @@ use self::{
     folder::Folder,
     ledger::{SharedLedger, Totals},
     narrator::{Event, Narrator},
+    scenario::Scenario,
     stage::{ATTEMPTS, Stage},
-    story::Story,
     terminal::{Paint, Style, grouped},
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 
 const INTRODUCTION: &str = "Orders come in, hosts handle them, things go wrong, and nothing is lost.";
 
-/// How a performance came out.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Outcome {
     #[serde(flatten)]
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
     })
 }
 
-/// Performs the story; none if it was cut off by a second Ctrl-C.
+/// Runs the scenario; none if it was cut off by a second Ctrl-C.
 async fn perform(args: &DemoArgs, folder: &Folder) -> Result<Option<Outcome>> {
     let runtime = TokioRuntime::new();
     // Unbounded: hosts must never wait for the terminal, and what they tell is little.
@@ -79,16 +79,16 @@ async fn perform(args: &DemoArgs, folder: &Folder) -> Result<Option<Outcome>> {
 
     let mut stage = Stage::open(folder, args.seed, Arc::clone(&runtime), ledger.clone(), events.clone()).await?;
     let length = Duration::from_secs(u64::from(args.seconds));
-    let mut story = Story::new(Arc::clone(&runtime), events.clone(), scene, length);
+    let mut scenario = Scenario::new(Arc::clone(&runtime), events.clone(), scene, length);
     let interrupted = tokio::select! {
-        performed = story.perform(&mut stage) => performed.map(|()| false)?,
+        ran = scenario.run(&mut stage) => ran.map(|()| false)?,
         pressed = tokio::signal::ctrl_c() => pressed.map(|()| true)?,
     };
     if interrupted {
-        drop(events.send(Event::Say("Ctrl-C: the story ends here; once more to leave at once".to_owned())));
+        drop(events.send(Event::Say("Ctrl-C: the demo ends here; press it again to exit immediately".to_owned())));
     }
     tokio::select! {
-        finished = story.finish(&mut stage) => finished?,
+        finished = scenario.finish(&mut stage) => finished?,
         pressed = tokio::signal::ctrl_c() => return pressed.map(|()| None).map_err(Into::into),
     }
     stage.close().await?;

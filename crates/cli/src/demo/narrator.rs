@@ -1,4 +1,5 @@
-//! The narrator: says in plain words what hosts tell, keeps the scene that the story waits for, draws the status.
+//! The narrator: prints the notifications of hosts as sentences, keeps the state that the scenario waits for, draws the
+//! status line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,29 +23,29 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// Between two lines of status where nothing can be redrawn.
 const REPEAT: Duration = Duration::from_secs(2);
 
-/// Something to tell.
+/// Something to print.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A new chapter of the story begins.
+    /// A new chapter of the scenario begins.
     Chapter(String),
-    /// In the story's own words.
+    /// A sentence of the scenario.
     Say(String),
     /// A host is about to start.
     Starting(&'static str),
     /// A host was ended without warning.
     Died(&'static str),
-    /// A host said something.
-    Told(&'static str, Notification),
+    /// A notification of a host.
+    Notified(&'static str, Notification),
     /// A delegate could not handle an order.
     Refused { host: &'static str, item: String, attempt: u32, reason: String },
-    /// That is all; the answer comes when everything was shown.
+    /// The end; replies when everything was printed.
     End(oneshot::Sender<()>),
 }
 
-/// Who has what, as far as hosts have told.
+/// Hosts and their leases, by the notifications so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scene {
-    /// Hosts that live, with their leases.
+    /// Running hosts with their leases.
     pub(crate) hosts: BTreeMap<&'static str, BTreeSet<LeaseToken>>,
     /// Leases of a dead host whose new owners still have to catch up.
     pub(crate) catching_up: BTreeSet<LeaseToken>,
@@ -71,14 +72,14 @@ impl Scene {
     }
 }
 
-/// What the narrator remembers.
+/// What the narrator knows of hosts and leases.
 #[derive(Debug)]
 pub(crate) struct Memory {
     paint: Paint,
     pub(crate) scene: Scene,
     /// Leases of hosts that died: whose, and when.
     orphans: BTreeMap<LeaseToken, (&'static str, Duration)>,
-    /// Leases on their way from one host to another: the giver often tells first.
+    /// Leases on their way from one host to another: the giver often reports first.
     given: BTreeMap<LeaseToken, &'static str>,
     dead: BTreeSet<&'static str>,
 }
@@ -88,8 +89,8 @@ impl Memory {
         Self { paint, scene: Scene::default(), orphans: BTreeMap::new(), given: BTreeMap::new(), dead: BTreeSet::new() }
     }
 
-    /// Takes note of an event; what is to be said about it, if anything.
-    pub(crate) fn hear(&mut self, event: &Event, now: Duration) -> Option<String> {
+    /// Applies an event; returns the sentence to print, if any.
+    pub(crate) fn apply(&mut self, event: &Event, now: Duration) -> Option<String> {
         match event {
             Event::Chapter(_) | Event::End(_) => None,
             Event::Say(text) => Some(text.clone()),
@@ -105,8 +106,8 @@ impl Memory {
                 let (host, names) = (self.host(host), names.join(" and "));
                 Some(format!("{host} died without warning, with range {names}: nobody reads there now"))
             }
-            Event::Told(host, _) if self.dead.contains(host) => None,
-            Event::Told(host, notification) => self.told(host, notification, now),
+            Event::Notified(host, _) if self.dead.contains(host) => None,
+            Event::Notified(host, notification) => self.notified(host, notification, now),
             Event::Refused { host, item, attempt, reason } => {
                 let (host, item) = (self.host(host), self.paint.paint(Style::Red, item));
                 Some(format!("{host} cannot handle {item}, attempt {attempt} of {ATTEMPTS}: {reason}"))
@@ -114,7 +115,7 @@ impl Memory {
         }
     }
 
-    fn told(&mut self, host: &'static str, notification: &Notification, now: Duration) -> Option<String> {
+    fn notified(&mut self, host: &'static str, notification: &Notification, now: Duration) -> Option<String> {
         let name = self.host(host);
         match notification {
             Notification::LeaseAcquired(lease) => Some(self.acquired(host, lease, now)),
@@ -126,7 +127,7 @@ impl Memory {
                         self.given.insert(lease.clone(), host);
                         None
                     }
-                    Release::Stopped | Release::HandedOver(_) | Release::RangeGone => None,
+                    _ => None,
                 }
             }
             Notification::Split { parent, children } => {
@@ -143,7 +144,7 @@ impl Memory {
             Notification::CaughtUp(lease) if self.scene.catching_up.remove(lease) => {
                 Some(format!("{name} has caught up on range {lease}"))
             }
-            // The delegate tells about its own failures, with the attempt.
+            // The delegate reports its own failures, with the attempt.
             Notification::Error(_, Failure::Delegate(_)) => None,
             Notification::Error(_, failure) => Some(format!("{name} reports: {failure}")),
             _ => None,
@@ -182,7 +183,7 @@ impl Memory {
     }
 }
 
-/// Tells the story as it happens.
+/// Prints events as they happen.
 pub(crate) struct Narrator {
     memory: Memory,
     terminal: Terminal,
@@ -199,7 +200,7 @@ impl Narrator {
         (Self { memory, terminal: Terminal::on_stderr(), ledger, runtime, scene }, seen)
     }
 
-    /// Listens until the end.
+    /// Prints events until the end.
     pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
         let every = if self.terminal.is_live() { REDRAW } else { REPEAT };
         let mut redraw = self.runtime.sleep(every);
@@ -210,11 +211,11 @@ impl Narrator {
                     None => return,
                     Some(Event::End(shown)) => {
                         self.terminal.clear();
-                        // Whoever asked may have given up.
+                        // The receiver may be gone.
                         let _ = shown.send(());
                         return;
                     }
-                    Some(event) => self.tell(&event),
+                    Some(event) => self.print(&event),
                 },
                 () = &mut redraw => {
                     redraw = self.runtime.sleep(every);
@@ -224,15 +225,15 @@ impl Narrator {
         }
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn print(&mut self, event: &Event) {
         let now = self.runtime.monotonic();
         if let Event::Chapter(title) = event {
             self.terminal.line("");
             self.terminal.line(&self.memory.paint.paint(Style::Bold, title));
         }
-        let said = self.memory.hear(event, now);
+        let text = self.memory.apply(event, now);
         self.scene.send_replace(self.memory.scene.clone());
-        if let Some(text) = said {
+        if let Some(text) = text {
             let clock = self.memory.paint.paint(Style::Dim, &clock(now));
             self.terminal.line(&format!("{clock}  {text}"));
             if self.terminal.is_live() {
@@ -277,40 +278,40 @@ mod tests {
     }
 
     fn acquired(host: &'static str, token: &str) -> Event {
-        Event::Told(host, Notification::LeaseAcquired(lease(token)))
+        Event::Notified(host, Notification::LeaseAcquired(lease(token)))
     }
 
     #[test]
-    fn a_takeover_is_told_with_its_time_and_its_end() {
+    fn a_takeover_is_reported_with_its_time_and_its_end() {
         let mut memory = Memory::new(Paint::off());
-        let mut hear = |event: Event, second: u64| memory.hear(&event, Duration::from_secs(second));
-        assert_eq!(hear(Event::Starting("ada"), 0), None);
-        assert_eq!(hear(acquired("ada", "1"), 1).unwrap(), "ada takes range 1");
+        let mut apply = |event: Event, second: u64| memory.apply(&event, Duration::from_secs(second));
+        assert_eq!(apply(Event::Starting("ada"), 0), None);
+        assert_eq!(apply(acquired("ada", "1"), 1).unwrap(), "ada takes range 1");
         assert_eq!(
-            hear(Event::Died("ada"), 2).unwrap(),
+            apply(Event::Died("ada"), 2).unwrap(),
             "ada died without warning, with range 1: nobody reads there now"
         );
-        assert_eq!(hear(acquired("ada", "3"), 2), None, "the dead are silent");
-        assert_eq!(hear(acquired("bob", "1"), 4).unwrap(), "bob takes over range 1, 2.0 s after ada died");
-        let caught_up = || Event::Told("bob", Notification::CaughtUp(lease("1")));
-        assert_eq!(hear(caught_up(), 5).unwrap(), "bob has caught up on range 1");
-        assert_eq!(hear(caught_up(), 6), None, "only once");
+        assert_eq!(apply(acquired("ada", "3"), 2), None, "notifications of a dead host are ignored");
+        assert_eq!(apply(acquired("bob", "1"), 4).unwrap(), "bob takes over range 1, 2.0 s after ada died");
+        let caught_up = || Event::Notified("bob", Notification::CaughtUp(lease("1")));
+        assert_eq!(apply(caught_up(), 5).unwrap(), "bob has caught up on range 1");
+        assert_eq!(apply(caught_up(), 6), None, "only once");
     }
 
     #[test]
-    fn a_hand_over_moves_the_range_whichever_side_tells_first() {
+    fn a_hand_over_moves_the_range_whichever_side_reports_first() {
         let released =
-            || Event::Told("bob", Notification::LeaseReleased(lease("1"), Release::HandedOver("eve".into())));
+            || Event::Notified("bob", Notification::LeaseReleased(lease("1"), Release::HandedOver("eve".into())));
         for giver_first in [true, false] {
             let mut memory = Memory::new(Paint::off());
-            memory.hear(&acquired("bob", "1"), Duration::ZERO);
+            memory.apply(&acquired("bob", "1"), Duration::ZERO);
             if giver_first {
-                memory.hear(&released(), Duration::ZERO);
+                memory.apply(&released(), Duration::ZERO);
             }
-            let said = memory.hear(&acquired("eve", "1"), Duration::ZERO);
-            assert_eq!(said.unwrap(), "eve gets range 1 from bob");
+            let text = memory.apply(&acquired("eve", "1"), Duration::ZERO);
+            assert_eq!(text.unwrap(), "eve gets range 1 from bob");
             if !giver_first {
-                memory.hear(&released(), Duration::ZERO);
+                memory.apply(&released(), Duration::ZERO);
             }
             assert_eq!(memory.scene.owner(&lease("1")), Some("eve"));
             assert!(memory.scene.is_balanced(1));
@@ -321,10 +322,10 @@ mod tests {
     fn balanced_means_all_ranges_owned_and_nobody_two_ahead() {
         let mut memory = Memory::new(Paint::off());
         for event in [Event::Starting("ada"), Event::Starting("bob"), acquired("ada", "0"), acquired("ada", "1")] {
-            memory.hear(&event, Duration::ZERO);
+            memory.apply(&event, Duration::ZERO);
         }
         assert!(memory.scene.is_covered(2) && !memory.scene.is_balanced(2));
-        memory.hear(&acquired("bob", "2"), Duration::ZERO);
+        memory.apply(&acquired("bob", "2"), Duration::ZERO);
         assert!(memory.scene.is_balanced(3) && !memory.scene.is_balanced(4));
     }
 }

@@ -66,7 +66,7 @@ struct Writing {
     done: oneshot::Receiver<Result<()>>,
 }
 
-/// Everything that the story moves.
+/// The store, its hosts and its writer.
 pub(crate) struct Stage {
     engine: Engine,
     catalog: Arc<dyn Catalog>,
@@ -145,7 +145,7 @@ impl Stage {
             .retry(Backoff { first: Duration::from_millis(400), longest: Duration::from_secs(2) })
             .dead_letter(DeadLetter::to(&self.letters).after_attempts(ATTEMPTS))
             .stop_deadline(Duration::from_secs(5))
-            .on_notification(move |notification| drop(events.send(Event::Told(name, notification.clone()))))
+            .on_notification(move |notification| drop(events.send(Event::Notified(name, notification.clone()))))
     }
 
     /// Orders that come again if this host dies now.
@@ -158,7 +158,7 @@ impl Stage {
         self.writer.ledger.lock().totals().duplicates
     }
 
-    /// Ends a host as a crash would: it finishes nothing, stores nothing and gives no lease back.
+    /// Ends a host as a crash would: it finishes nothing, stores nothing and releases no lease.
     pub(crate) fn kill(&mut self, name: &'static str) {
         drop(self.hosts.remove(name));
         drop(self.events.send(Event::Died(name)));

@@ -85,7 +85,7 @@ impl Terminal {
     pub(crate) fn line(&mut self, text: &str) {
         let erase = if self.drawn { ERASE } else { "" };
         self.drawn = false;
-        // A story that nobody can hear goes on all the same: the ledger counts.
+        // A closed stderr must not end the demo: its result is the ledger.
         drop(writeln!(io::stderr(), "{erase}{text}"));
     }
 

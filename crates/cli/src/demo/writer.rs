@@ -38,7 +38,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes `rate` changes a second, fewer if the disk is slower, until told to stop.
+    /// Writes `rate` changes a second, fewer if the disk is slower, until `stop` is set.
     pub(crate) async fn run(
         &self,
         rate: f64,

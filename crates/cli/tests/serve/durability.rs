@@ -78,7 +78,7 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
 }
 
 #[test]
-fn a_server_that_is_told_to_end_while_clients_write_loses_nothing_that_it_acknowledged() {
+fn a_server_that_is_terminated_while_clients_write_loses_nothing_that_it_acknowledged() {
     rounds(2, |server| {
         server.signal("TERM");
         let (status, _, _, err) = server.ended();

@@ -96,6 +96,7 @@ impl Batch {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 mod tests {
     use super::*;
 

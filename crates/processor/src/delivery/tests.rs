@@ -1,4 +1,5 @@
 //! Tables of results and the steps that follow.
+#![expect(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 
 use std::time::Duration;
 

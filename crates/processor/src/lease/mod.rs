@@ -1,7 +1,7 @@
 //! Leases: who works on which feed range, and how far they are.
 //!
-//! [`task`] runs one lease: it feeds events into the pure [`state`] and performs its effects. [`writer`] is the only way
-//! to write a lease that is owned; [`store`] the only way to the lease container.
+//! `task` runs one lease: it feeds events into the pure `state` and performs its effects. `writer` is the only way
+//! to write a lease that is owned; `store` the only way to the lease container.
 
 pub(crate) mod coverage;
 pub mod document;

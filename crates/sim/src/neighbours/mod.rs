@@ -1,5 +1,5 @@
 //! Hosts of other kinds that share the leases: scripted, with one loop each. How they choose and write leases is in
-//! [`dotnet`] and [`previous`].
+//! `dotnet` and `previous`.
 
 mod dotnet;
 mod previous;

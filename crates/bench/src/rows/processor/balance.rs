@@ -1,4 +1,4 @@
-//! Hosts that come, go and die while changes keep coming: how long until all is well again, and what was seen twice.
+//! Hosts that join, leave and crash under steady writes: the time until leases are balanced again, and duplicates.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -124,7 +124,7 @@ async fn crash(folder: Folder, timing: LeaseTiming, rounds: usize) -> Result<Vec
         until(Instant::now(), "an even share", || stage.is_even("survivor", &victim)).await?;
         let start = Instant::now();
         drop(running);
-        stage.ledger().bury(&victim);
+        stage.ledger().forget(&victim);
         let probes = stage.probe(&probes).await?;
         let took = until(start, "the takeover", || stage.ledger().has_all(&probes)).await?;
         taken.push(Round { baseline: wanted, subject: took.as_secs_f64() });
@@ -207,7 +207,7 @@ impl Stage {
         Ok(load::join(writes.collect()).await?.into_iter().collect())
     }
 
-    /// Begins to write, until told to stop.
+    /// Begins to write, until it is stopped.
     fn write(&self) -> Writer {
         let (stop, stopped) = watch::channel(false);
         Writer { stop, task: tokio::spawn(trickle(self.store.container.clone(), stopped)) }
@@ -246,8 +246,8 @@ impl Ledger {
         }
     }
 
-    /// A host was killed: nobody tells that its leases are without an owner.
-    fn bury(&mut self, instance: &str) {
+    /// A host was killed: no notification says that its leases have no owner.
+    fn forget(&mut self, instance: &str) {
         self.owners.retain(|_, owner| **owner != *instance);
     }
 

@@ -1,4 +1,4 @@
-//! The processor: what it adds to reading the feed, how it shares leases, what it asks of the lease container.
+//! The processor: delivery against a bare feed read, balancing of leases, requests to the lease container.
 
 mod balance;
 mod delivery;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at whether something has happened: short against the seconds that are measured so.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Waits until `condition` holds, but not for ever; returns how long that took since `start`.
+/// Waits until `condition` holds, at most `PATIENCE`; returns the time since `start`.
 async fn until(start: Instant, what: &str, mut condition: impl FnMut() -> bool) -> Result<Duration> {
     let begun = Instant::now();
     while !condition() {
@@ -51,7 +51,7 @@ fn counting<M>(
     delegate: impl Fn(RawChanges, Context) + Send + Sync + 'static,
 ) -> Result<Processor>
 where
-    RawChanges: changefeed::Fits<M>,
+    RawChanges: changefeed::AcceptsMode<M>,
 {
     let delegate = move |changes: RawChanges, context: Context| {
         delegate(changes, context);

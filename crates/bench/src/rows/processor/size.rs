@@ -3,7 +3,7 @@
 //! A container begins with at most 1,000 ranges, so 10,000 leases are those of ten processors, each with containers of
 //! its own for items and leases. A few writers each write a change to a random range and wait for its delivery: every
 //! change wakes a worker and is a batch. The processor time of the whole process counts, with the write itself, renewals
-//! and balancing. What it is beyond the time that the same leases take when nothing is written is told beside it; that
+//! and balancing. What it is beyond the time that the same leases take when nothing is written is reported beside it; that
 //! time is a row of its own.
 //!
 //! Spread over ten leases, changes come so fast that many share a checkpoint; spread over thousands, each has its own,
@@ -229,7 +229,7 @@ fn tell(lanes: &[mpsc::Sender<()>], changes: &RawChanges) {
     }
 }
 
-/// Writes and waits until `end`; returns how many changes were delivered, and where their arrival is told.
+/// Writes and waits until `end`; returns how many changes were delivered, and the channel of their arrivals.
 async fn write_and_wait(
     containers: Vec<Container>,
     keys: u64,

@@ -1,4 +1,4 @@
-//! The story: what happens, in which order, and what must have happened before it goes on.
+//! The scenario: its steps, and the condition that each waits for.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,13 +15,13 @@ use super::{
 /// What the events themselves need, mostly for leases to expire; the rest of the time is spread between them.
 const EVENTS_TAKE: Duration = Duration::from_millis(5500);
 
-/// How many pauses the story has.
+/// How many pauses the scenario has.
 const PAUSES: u32 = 5;
 
 /// The shortest pause: long enough for the work to go on visibly.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Nothing in the story takes this long on a machine that is well; after it the story goes on and the ledger judges.
+/// Longer than any step takes on a healthy machine; after it the scenario continues, and the ledger shows the result.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many new orders the rush brings.
@@ -33,16 +33,16 @@ const IN_HAND: usize = 15;
 /// The range that splits.
 const SPLIT: u64 = 2;
 
-/// The script, and what it needs to be performed.
-pub(crate) struct Story {
+/// The steps of the demonstration, and what they need.
+pub(crate) struct Scenario {
     runtime: Arc<dyn Runtime>,
     events: mpsc::UnboundedSender<Event>,
     scene: watch::Receiver<Scene>,
     pause: Duration,
 }
 
-impl Story {
-    /// A story of about `length`.
+impl Scenario {
+    /// A scenario of about `length`.
     pub(crate) fn new(
         runtime: Arc<dyn Runtime>,
         events: mpsc::UnboundedSender<Event>,
@@ -53,8 +53,8 @@ impl Story {
         Self { runtime, events, scene, pause }
     }
 
-    /// Performs all of it but the end.
-    pub(crate) async fn perform(&mut self, stage: &mut Stage) -> Result<()> {
+    /// Runs all steps but the last.
+    pub(crate) async fn run(&mut self, stage: &mut Stage) -> Result<()> {
         self.three_hosts_start(stage).await?;
         self.one_dies(stage).await?;
         self.two_join(stage).await?;
@@ -82,13 +82,15 @@ impl Story {
         self.say(&format!("a rush of {} new orders; ada will die in the middle of it", grouped(RUSH as u64)));
         let before = stage.duplicates();
         self.kill_in_a_rush(stage, "ada").await?;
-        self.say(&format!("its leases expire {} s after its last sign of life", TIMING.expiration.as_secs()));
+        self.say(&format!("its leases expire {} s after its last renewal", TIMING.expiration.as_secs()));
         self.until(|scene| scene.is_covered(RANGES) && scene.catching_up.is_empty()).await;
         self.settle(stage).await;
         let again = stage.duplicates() - before;
         self.say(&match again {
             0 => "no change was delivered twice: ada had just stored its progress".to_owned(),
-            _ => format!("{} delivered twice: ada had handled them, but died before it stored that", were(again)),
+            _ => {
+                format!("{} delivered twice: ada had handled them, but died before it stored its progress", were(again))
+            }
         });
         self.rest().await;
         Ok(())
@@ -121,7 +123,7 @@ impl Story {
 
     async fn two_join(&mut self, stage: &mut Stage) -> Result<()> {
         self.chapter("3. Two hosts join");
-        self.say("dan and eve ask for their share; owners finish their batch, store progress and hand over");
+        self.say("dan and eve request their share; owners finish their batch, store progress and hand over");
         let before = stage.duplicates();
         for host in ["dan", "eve"] {
             stage.start_host(host).await?;
@@ -155,14 +157,14 @@ impl Story {
         Ok(())
     }
 
-    /// The end, also of a story that was cut short: everything written is waited for, then hosts stop.
+    /// The last step, also after Ctrl-C: waits for everything that was written, then stops the hosts.
     pub(crate) async fn finish(&mut self, stage: &mut Stage) -> Result<()> {
         self.chapter("6. The end");
         stage.stop_writer().await?;
         self.say("the writer stops; the hosts handle what is left");
         self.settle(stage).await;
         stage.stop_hosts().await?;
-        self.say("all hosts have stored their progress, given their leases back and stopped");
+        self.say("all hosts have stored their progress, released their leases and stopped");
         stage.count_dead_letters().await
     }
 

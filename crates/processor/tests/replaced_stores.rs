@@ -1,0 +1,41 @@
+//! Leases of a store that was restored or replaced: their positions mean other changes there, so they are refused.
+
+mod shop;
+
+use changefeed::{Changes, Context, Scope, SeekTo, core::ErrorKind};
+use shop::{Order, Seen, Shop, until};
+
+/// Two stores that are equal in all but their identity; the leases stay in the first.
+async fn shop_whose_orders_were_replaced() -> (Shop, Shop) {
+    let (shop, other) = (Shop::new(1).await, Shop::new(1).await);
+    assert_eq!(shop.orders.identity().container, other.orders.identity().container, "all else is equal");
+    shop.write(0..10, 1).await;
+    let seen = Seen::default();
+    let running = shop.host("a", &seen).await;
+    until("delivery", || seen.len() == 10).await;
+    running.stop().await.expect("stop");
+    other.write(0..30, 1).await;
+    let replaced = Shop { orders: other.orders, ..shop.clone() };
+    (shop, replaced)
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_a_store_that_was_replaced_are_refused_with_a_sentence() {
+    let (shop, replaced) = shop_whose_orders_were_replaced().await;
+    let processor = replaced.processor("a").build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect("build");
+    let error = processor.start().await.map(drop).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::ForeignContinuation);
+    assert!(error.message().contains("restored or replaced"), "{error}");
+    let running = shop.host("a", &Seen::default()).await;
+    running.stop().await.expect("the store that the leases belong to is still accepted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_seek_of_all_leases_the_replaced_store_is_processed() {
+    let (_, replaced) = shop_whose_orders_were_replaced().await;
+    replaced.control().seek(SeekTo::Beginning, Scope::All).apply().await.expect("seek");
+    let seen = Seen::default();
+    let running = replaced.host("a", &seen).await;
+    until("delivery", || seen.len() == 30).await;
+    running.stop().await.expect("stop");
+}
