@@ -23,8 +23,8 @@ pub enum Mutant {
     OutdatedChildrenKept,
     /// Old leases without a range whose range was split do not count.
     OldLeasesIgnored,
-    /// Of two documents for one token the one with the lower epoch counts.
-    LowerEpochWins,
+    /// A second document for one token is neither reported nor deleted.
+    DuplicateDocumentKept,
     /// A host that cannot renew goes on working.
     NoSelfFencing,
     /// A lease is not renewed while a delegate call is running.

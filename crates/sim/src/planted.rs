@@ -60,7 +60,7 @@ impl Planted {
         Self::Processor(Mutant::ParentDeletedFirst),
         Self::Processor(Mutant::OutdatedChildrenKept),
         Self::Processor(Mutant::OldLeasesIgnored),
-        Self::Processor(Mutant::LowerEpochWins),
+        Self::Processor(Mutant::DuplicateDocumentKept),
         Self::Processor(Mutant::NoSelfFencing),
         Self::Processor(Mutant::CallNotRenewed),
         Self::Processor(Mutant::SlowReadDropped),

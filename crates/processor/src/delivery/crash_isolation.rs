@@ -4,7 +4,7 @@
 //! A crash is expensive and a lease write is cheap, so a batch during which a process crashed is cut into 32 parts, not
 //! into halves. One crash during the delivery of a single item may be a coincidence; after two the item is dead-lettered.
 
-use super::Policy;
+use super::policy::Policy;
 use crate::lease::document::Search;
 
 /// Into how many parts a batch is cut after a crash.

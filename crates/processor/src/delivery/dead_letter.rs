@@ -1,21 +1,14 @@
-//! Dead letters of a processor: when items become some, and how they are written.
+//! The dead-letter options of a processor: where dead letters go, and when items become some.
 
 use std::time::Duration;
 
-use changefeed_core::{Change, Container, Error, ErrorKind, Result};
-
-use super::outage::FailedItem;
-use crate::{
-    dead_letter_document::{DeadLetterDocument, FailedDelivery},
-    lease::{host_context::HostContext, prefix::LeaseToken},
-    notification::Notification,
-};
+use changefeed_core::Container;
 
 /// Where dead letters go, and when items become some.
 ///
 /// An outage of something that the delegate depends on is not the fault of an item: at most three items in a row become
 /// dead letters without one between them that succeeds. If one more fails alone, those of its batch are retried, with
-/// back-off, until one succeeds; [`Notification::Outage`] reports it.
+/// back-off, until one succeeds; [`Notification::Outage`](crate::Notification::Outage) reports it.
 /// Items that do not parse count as any other: a deployment whose type does not fit is an outage too.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
@@ -63,33 +56,4 @@ impl DeadLetter {
         self.unparsed_at_once = true;
         self
     }
-}
-
-/// Writes an item to the dead-letter container. Writing it twice is writing it once.
-///
-/// # Errors
-/// Those of the store; then the checkpoint must not pass the item.
-pub(crate) async fn write_dead_letter(
-    context: &HostContext,
-    lease: &LeaseToken,
-    change: Option<Change>,
-    failed: FailedItem,
-) -> Result<()> {
-    let (Some(options), Some(change)) = (&context.dead_letter, change) else {
-        return Err(Error::new(ErrorKind::InvalidArgument, "there is no dead-letter container or no item to write"));
-    };
-    let reason = failed.errors.join(": ");
-    let failed = FailedDelivery {
-        processor: &context.name,
-        container: &context.monitored.identity().container,
-        lease,
-        instance: &context.instance,
-        attempts: failed.attempts,
-        errors: failed.errors,
-        at: context.runtime.wall(),
-    };
-    DeadLetterDocument::new(&change, failed).store(&options.container).await?;
-    let (lease, item) = (lease.clone(), change.id.to_string());
-    context.notifier.notify(Notification::DeadLettered { lease, item, reason });
-    Ok(())
 }

@@ -1,35 +1,29 @@
 //! Delivery of one page: which items are delivered together, retried, isolated or dead-lettered, in which order.
 //!
 //! [`Delivery`] is pure: results of calls go in, the next step comes out. [`call`] runs one call of the delegate,
-//! [`dead_letter`] holds the options and writes dead letters.
+//! [`dead_letter`] holds the options.
 
 pub(crate) mod batch;
 pub(crate) mod call;
 pub(crate) mod crash_isolation;
 pub(crate) mod dead_letter;
+pub(crate) mod dead_letter_writer;
 pub(crate) mod outage;
+mod policy;
 mod retry;
 
 use std::collections::VecDeque;
 
-pub(crate) use self::retry::{Pause, Report, Retrying};
 use self::{
     batch::{Batch, Items},
     crash_isolation::{CrashIsolation, Treatment},
     outage::{FailedItem, OutageDetector},
 };
+pub(crate) use self::{
+    policy::Policy,
+    retry::{Pause, Report, Retrying},
+};
 use crate::lease::document::Search;
-
-/// What decides about retries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Policy {
-    /// Attempts before failed items are searched for; `None` without a dead-letter container: retried without limit.
-    pub(crate) attempts: Option<u32>,
-    /// Whether the user stores progress.
-    pub(crate) manual: bool,
-    /// Whether items that do not parse are dead-lettered without outage detection.
-    pub(crate) dead_letter_unparsed: bool,
-}
 
 /// What to do next about a page.
 #[derive(Clone, Debug, PartialEq, Eq)]

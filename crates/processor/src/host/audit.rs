@@ -60,6 +60,7 @@ impl Host {
 
     /// Reports documents that claim the token of another lease, and deletes those that nobody works on.
     async fn remove_duplicates(&mut self, listing: &Listing) {
+        crate::planted!(DuplicateDocumentKept => return);
         for lease in &listing.duplicates {
             let document = &lease.document;
             let token = document.token.clone();

@@ -320,7 +320,6 @@ fn precedence(a: &LeaseDocument, b: &LeaseDocument) -> std::cmp::Ordering {
     // A position that is not a number of ours is left to the tie-break: it cannot be compared.
     let position =
         |document: &LeaseDocument| -> Option<u64> { document.continuation.as_ref()?.trim_matches('"').parse().ok() };
-    crate::planted!(LowerEpochWins => return a.epoch().cmp(&b.epoch()).then_with(|| a.id.cmp(&b.id)));
     b.epoch().cmp(&a.epoch()).then_with(|| position(a).cmp(&position(b))).then_with(|| a.id.cmp(&b.id))
 }
 

@@ -27,7 +27,7 @@ use crate::{
     delegate::RawChanges,
     delivery::{
         call::{CallRequest, RunningCall},
-        dead_letter::write_dead_letter,
+        dead_letter_writer::write_dead_letter,
         outage::FailedItem,
     },
     notification::{Failure, Notification, Release},

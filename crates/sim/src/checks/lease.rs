@@ -1,8 +1,11 @@
 //! A lease as the store has it, and the writer of a lease.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::{key_range::KeyRange, lease_document::LeaseDocument};
+use super::{
+    key_range::KeyRange,
+    lease_document::{DocumentKey, LeaseDocument},
+};
 use crate::exec::ProcessId;
 
 /// A lease as the store has it.
@@ -40,4 +43,18 @@ pub struct Writer {
     pub now: u64,
     /// When it sent the request.
     pub sent: u64,
+}
+
+impl Lease {
+    /// Whether a host moves the lease to where an operator moved the one that it was created from.
+    pub fn follows_parent(&self, new: &LeaseDocument) -> bool {
+        let before = &self.document;
+        new.generation() > before.generation() && new.owner.is_none() && new.epoch() == before.epoch() + 1
+    }
+}
+
+/// The leases that are not tombstones and whose ranges are known.
+pub fn ranges(leases: &BTreeMap<DocumentKey, Lease>) -> impl Iterator<Item = (&str, KeyRange)> {
+    let alive = leases.values().filter(|lease| !lease.document.is_gone());
+    alive.filter_map(|lease| Some((lease.document.token.as_str(), lease.range.clone()?)))
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Broken,
     key_range::KeyRange,
-    lease::{Lease, Writer},
+    lease::{Lease, Writer, ranges},
     lease_document::{DocumentKey, LeaseDocument},
     ownerships::Ownerships,
     position::check_position,
@@ -140,7 +140,7 @@ impl LeaseChecker {
         let mut lease = match (&old, kind) {
             (_, ProcessKind::Environment) => self.edited(old.as_ref(), &new, writer),
             (Some(old), ProcessKind::Operator) => self.commanded(old, &new, writer, oracle, cover)?,
-            (Some(old), _) if self.follows_parent(old, &new) => self.commanded(old, &new, writer, oracle, cover)?,
+            (Some(old), _) if old.follows_parent(&new) => self.commanded(old, &new, writer, oracle, cover)?,
             (Some(old), _) => self.replaced(old, &new, writer, cover)?,
             (None, _) => self.created(&new, writer, cover)?,
         };
@@ -264,11 +264,6 @@ impl LeaseChecker {
             stale: false,
             edited: true,
         }
-    }
-
-    /// Whether a host moves a lease to where an operator moved the one that it was created from.
-    fn follows_parent(&self, old: &Lease, new: &LeaseDocument) -> bool {
-        new.generation() > old.document.generation() && new.owner.is_none() && new.epoch() == old.document.epoch() + 1
     }
 
     /// An operator used `Control`, or a host carries out what an operator did to a parent.
@@ -500,9 +495,4 @@ impl LeaseChecker {
             None => Ok(()),
         }
     }
-}
-
-fn ranges(leases: &BTreeMap<DocumentKey, Lease>) -> impl Iterator<Item = (&str, KeyRange)> {
-    let alive = leases.values().filter(|lease| !lease.document.is_gone());
-    alive.filter_map(|lease| Some((lease.document.token.as_str(), lease.range.clone()?)))
 }
