@@ -39,8 +39,8 @@ const STATE: &str = "cf.state";
 /// What a child takes over from its parent besides the users' properties.
 const INHERITED: [&str; 7] = [ATTEMPTS, SEARCH, SUSPECT, GENERATION, PAUSED, START, VERSION_KEY];
 
-/// Larger numbers are damage: nothing counts so far, and adding one must stay possible.
-const LARGEST: u64 = 1 << 53;
+/// Numbers from here on are damage and read as 0: nothing counts so far, and adding one must stay possible.
+const TOO_LARGE: u64 = 1 << 53;
 
 /// The longest promise that counts: a lease of an owner that died must not wait for longer.
 pub(crate) const LONGEST_PROMISE: Duration = Duration::from_secs(600);
@@ -329,7 +329,7 @@ impl LeaseDocument {
 }
 
 fn parse_number(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|number| *number < LARGEST)
+    text.parse().ok().filter(|number| *number < TOO_LARGE)
 }
 
 fn parse_flag(text: &str) -> Option<bool> {

@@ -134,8 +134,8 @@ impl Seek {
         let mut moved = Vec::new();
         for lease in chosen(look, &self.scope)? {
             let Some((_, to)) = plan.iter().find(|(moved, _)| moved.lease == lease.document.token) else { continue };
-            let generation = lease.document.generation() + 1;
-            let done = |document: &LeaseDocument| document.generation() >= generation;
+            let before = lease.document.generation();
+            let done = |document: &LeaseDocument| document.generation() != before;
             let change = |document: &mut LeaseDocument| move_to(document, to, now);
             update(&look.store, lease, done, change).await?;
             let ranges = look.ranges(&lease.document);
