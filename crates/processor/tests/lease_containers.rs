@@ -145,6 +145,34 @@ async fn a_deleted_lease_document_is_made_anew_and_nothing_is_skipped() {
     running.stop().await.expect("stop");
 }
 
+#[tokio::test(start_paused = true)]
+async fn after_a_forced_reset_of_running_hosts_their_new_leases_begin_at_fixed_positions() {
+    let shop = Shop::new(2).await;
+    let seen = Seen::default();
+    // What a .NET host leaves: no start positions.
+    let first = shop.host("worker-0", &seen).await;
+    first.stop().await.expect("stop");
+    let ids = || async {
+        let items = shop.leases.list("mailer").await.expect("list");
+        items.into_iter().map(|item| item.id.to_string()).collect::<Vec<_>>()
+    };
+    let info = ids().await.into_iter().find(|id| id.ends_with(".info")).expect("info");
+    shop.leases.upsert(&json!({ "id": info })).await.expect("upsert");
+    let processor = Processor::builder("mailer", &shop.orders, &shop.leases).instance_name("worker-1");
+    let running = shop::start(processor.start_from(StartFrom::Now), &seen).await;
+    for id in ids().await {
+        delete(&shop.leases, &id).await;
+    }
+    until_async("new leases", || async { shop.lease_documents().await.len() == 2 }).await;
+    for (token, lease) in shop.lease_documents().await {
+        assert!(lease["ContinuationToken"].is_string(), "lease {token} begins wherever it is first read: {lease}");
+    }
+    until_async("the mark of a started processor", || async { ids().await.contains(&info) }).await;
+    shop.write(0..100, 1).await;
+    until("delivery", || seen.len() == 100).await;
+    running.stop().await.expect("stop");
+}
+
 async fn delete(leases: &Container, id: &str) {
     leases.delete(id, id).await.expect("delete");
 }

@@ -71,7 +71,9 @@ impl CrashIsolation {
                     crashes: search.crashes,
                 });
                 let window = if crashed.is_some() { (search.window / PARTS).max(1) } else { search.window };
-                let remaining = search.remaining.max(search.window);
+                // The search was over too early if a process crashed after it, and the checkpoint has not passed that place.
+                let missed = search.first.is_none() && search.crashes > 0 && policy.manual;
+                let remaining = if missed { UNKNOWN } else { search.remaining.max(search.window) };
                 Some(Self { window, remaining, passed: 0, crashed, dead: search.dead.clone() })
             }
         }
@@ -206,6 +208,20 @@ mod tests {
             stored = isolation.mark("7:x", 1);
         }
         assert_eq!(stored.remaining, 10);
+    }
+
+    #[test]
+    fn with_manual_checkpoints_an_item_that_crashes_after_the_isolation_was_over_is_searched_for_again() {
+        let policy = Policy { manual: true, ..POLICY };
+        let over = Search { first: None, window: 1, crashes: 0, remaining: 3, dead: vec!["2:b".into()] };
+        let mut isolation = CrashIsolation::resume(Some(&over), 9, policy, 1000).unwrap();
+        isolation.passed(3, false);
+        assert!(isolation.is_over());
+        let crashed = crash(isolation.mark_between().unwrap());
+        let mut isolation = CrashIsolation::resume(Some(&crashed), 9, policy, 1000).unwrap();
+        isolation.passed(500, false);
+        assert!(!isolation.is_over());
+        assert_eq!(isolation.treatment("2:b"), Treatment::Skip);
     }
 
     #[test]

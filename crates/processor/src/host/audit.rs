@@ -161,8 +161,14 @@ impl Host {
     /// Lists again, now that nobody else can create leases, and creates those that are missing.
     async fn fill(&self, lock: &mut Lock<'_>, created: &mut Vec<LeaseToken>) -> Result<()> {
         let bootstrap = Bootstrap::of(&self.context);
-        let positions = bootstrap.start_positions().await?.unwrap_or_else(|| self.context.start_positions.clone());
         let live = self.context.monitored.feed_ranges().await?;
+        let stored = bootstrap.start_positions().await?;
+        let was_reset = stored.is_none();
+        let positions = match stored.unwrap_or_else(|| self.context.start_positions.clone()) {
+            // Nobody knows where they began: a position that moves with the time of the first read would lose changes.
+            unknown if unknown.is_empty() => bootstrap.first_positions(&live).await?,
+            known => known,
+        };
         let listing = self.context.store.list().await?;
         if !listing.broken.is_empty() || !listing.unresolved(&live).is_empty() {
             return Ok(());
@@ -176,6 +182,10 @@ impl Host {
             let until = lock.keep().await?;
             bootstrap.create(&lease, &positions, Start::Written, until).await?;
             created.push(lease.token);
+        }
+        if was_reset {
+            // Hosts that start from now on must not begin anew beside these leases.
+            bootstrap.write_info(&positions, lock).await?;
         }
         Ok(())
     }

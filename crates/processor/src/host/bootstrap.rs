@@ -150,15 +150,7 @@ impl<'a> Bootstrap<'a> {
         let listing = self.store.list().await?;
         self.check_leases(&listing)?;
         let ranges = self.monitored.feed_ranges().await?;
-        let position = |physical: &'_ PhysicalRange| -> BoxFuture<'_, _> {
-            let range = physical.range.clone();
-            Box::pin(async move { Ok((range.clone(), self.start_position(&range).await?)) })
-        };
-        let positions =
-            join_bounded(ranges.iter().map(position).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
-        #[cfg(feature = "mutants")]
-        let positions = if crate::mutant::is(crate::mutant::Mutant::StartNotAnchored) { Vec::new() } else { positions };
-        let positions = StartPositions::new(positions);
+        let positions = self.first_positions(&ranges).await?;
         let missing = coverage::missing(&ranges, &listing.range_leases(&ranges));
         for some in missing.chunks(AT_ONCE) {
             let until = lock.keep().await?;
@@ -167,15 +159,32 @@ impl<'a> Bootstrap<'a> {
                 .map(|child| -> BoxFuture<'_, _> { Box::pin(self.create(child, &positions, Start::Known, until)) });
             join_bounded(creating.collect()).await.into_iter().collect::<Result<()>>()?;
         }
+        self.write_info(&positions, lock).await
+    }
+
+    /// Where each range begins at a first start.
+    pub(crate) async fn first_positions(&self, ranges: &[PhysicalRange]) -> Result<StartPositions> {
+        let position = |physical: &'_ PhysicalRange| -> BoxFuture<'_, _> {
+            let range = physical.range.clone();
+            Box::pin(async move { Ok((range.clone(), self.start_position(&range).await?)) })
+        };
+        let positions =
+            join_bounded(ranges.iter().map(position).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
+        crate::planted!(StartNotAnchored => return Ok(StartPositions::default()));
+        Ok(StartPositions::new(positions))
+    }
+
+    /// Writes the document that says that all leases exist, and where they began. Returns what is stored.
+    pub(crate) async fn write_info(&self, positions: &StartPositions, lock: &mut Lock<'_>) -> Result<StartPositions> {
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
-        let mut info = InfoDocument::new(&id, field.clone(), &positions);
+        let mut info = InfoDocument::new(&id, field.clone(), positions);
         info.set_store(self.monitored.identity().store.as_str());
         let until = lock.keep().await?;
         if self.ensure(&id, field.as_deref(), info.to_json(), until).await? {
-            return Ok(positions);
+            return Ok(positions.clone());
         }
-        Ok(self.read_info().await?.map_or(positions, |(info, _)| info.start_positions()))
+        Ok(self.read_info().await?.map_or_else(|| positions.clone(), |(info, _)| info.start_positions()))
     }
 
     /// Sees to it that a document exists; false if this may not be the one. What became of a write that was not

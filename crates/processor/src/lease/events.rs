@@ -116,8 +116,10 @@ pub(crate) enum Replacement {
     Interrupted(Facts),
     /// The lease was lost on the way; its new owner does the rest.
     Lost(Loss),
-    /// The store failed; to be repeated.
+    /// The store failed before anything was stored; to be repeated.
     Failed(LeaseUpdate, Error),
+    /// The update is stored, then the store failed; the rest is to be repeated.
+    Incomplete(Facts, Error),
 }
 
 /// What the task of a lease is to do.

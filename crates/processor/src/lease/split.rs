@@ -79,11 +79,11 @@ impl Split<'_> {
             }
             match self.create(writer.document(), child).await {
                 Ok(ours) => adopted.extend(ours),
-                Err(error) => return Replacement::Failed(LeaseUpdate::default(), error),
+                Err(error) => return Replacement::Incomplete(facts, error),
             }
         }
         if let Err(error) = self.move_outdated(writer.document(), &listing, &leases).await {
-            return Replacement::Failed(LeaseUpdate::default(), error);
+            return Replacement::Incomplete(facts, error);
         }
         match writer.delete().await {
             Deleted::Done => {}

@@ -504,6 +504,10 @@ impl LeaseState {
                 self.writes.failed(&update, moment.now, moment.random);
                 self.split_failed(error, moment, effects);
             }
+            Replacement::Incomplete(facts, error) => {
+                self.confirmed(facts, effects);
+                self.split_failed(error, moment, effects);
+            }
         }
     }
 

@@ -58,3 +58,29 @@ pub fn ranges(leases: &BTreeMap<DocumentKey, Lease>) -> impl Iterator<Item = (&s
     let alive = leases.values().filter(|lease| !lease.document.is_gone());
     alive.filter_map(|lease| Some((lease.document.token.as_str(), lease.range.clone()?)))
 }
+
+/// The lease that the new one replaces a part of: the narrowest around it, of those that the creator holds if there are
+/// any; of two with the same range the younger, which replaces the other.
+pub fn parent_of<'a>(
+    leases: &'a BTreeMap<DocumentKey, Lease>,
+    new: &LeaseDocument,
+    range: &KeyRange,
+    creator: ProcessId,
+) -> Option<&'a Lease> {
+    let alive = leases.values().filter(|lease| !lease.document.is_gone() && lease.document.token != new.token);
+    let around = alive.filter_map(|lease| Some((lease.range.as_ref()?, lease)));
+    let around = around.filter(|(parent, _)| parent.covers(range));
+    let narrowest = around.reduce(|a, b| {
+        let (inside, outside) = (a.0.covers(b.0), b.0.covers(a.0));
+        let (held, other) = (b.1.holder == Some(creator), a.1.holder == Some(creator));
+        let narrower = inside && (!outside || a.1.created <= b.1.created);
+        if held > other || held == other && narrower { b } else { a }
+    });
+    narrowest.map(|(_, lease)| lease)
+}
+
+/// Whether an operator has moved a lease that the new one lies in, and the new one does not know it.
+pub fn is_outdated(leases: &BTreeMap<DocumentKey, Lease>, new: &LeaseDocument, range: &KeyRange) -> bool {
+    let moved = |lease: &&Lease| !lease.document.is_gone() && lease.document.generation() > new.generation();
+    leases.values().filter(moved).any(|lease| lease.range.as_ref().is_some_and(|around| around.covers(range)))
+}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Broken,
     key_range::KeyRange,
-    lease::{Lease, Writer, ranges},
+    lease::{Lease, Writer, is_outdated, parent_of, ranges},
     lease_document::{DocumentKey, LeaseDocument},
     ownerships::Ownerships,
     position::check_position,
@@ -31,7 +31,7 @@ pub struct LeaseChecker {
     splitters: BTreeMap<String, ProcessId>,
     /// Whether the leases tile the key space.
     pub tiling: Tiling,
-    /// Whether an operator has reset the processor, and no host has bootstrapped it since.
+    /// Whether an operator has reset the processor, and no host has written `.info` since.
     resetting: bool,
     /// Whether forced steals are switched on.
     forced_steal: bool,
@@ -112,6 +112,11 @@ impl LeaseChecker {
         (self.resetting, self.tiling.complete) = (true, false);
     }
 
+    /// Whether an operator has reset the processor, and no host has written `.info` since.
+    pub fn is_resetting(&self) -> bool {
+        self.resetting
+    }
+
     fn kind(&self, process: ProcessId) -> ProcessKind {
         self.processes.get(&process).map_or(ProcessKind::Environment, |process| process.kind)
     }
@@ -146,7 +151,9 @@ impl LeaseChecker {
         };
         if matches!(kind, ProcessKind::Host | ProcessKind::Previous) {
             self.check_dropped(&new, writer)?;
-            let unaware = old.is_none() && lease.sought.is_some();
+            // A lease around it was moved: S17 checks that the new one follows before that one ends.
+            let follows = || lease.range.as_ref().is_some_and(|range| is_outdated(&self.leases, &new, range));
+            let unaware = old.is_none() && (lease.sought.is_some() || follows());
             if !self.resetting && !unaware {
                 let before = old.as_ref().map(|old| &*old.document);
                 check_position(before, &new, lease.range.as_ref(), oracle)?;
@@ -168,7 +175,7 @@ impl LeaseChecker {
     ) -> Result<Lease, Broken> {
         let range = self.range_of(new);
         let (mut stale, mut sought) = (false, None);
-        if let Some(parent) = range.as_ref().and_then(|range| self.parent_of(new, range)) {
+        if let Some(parent) = range.as_ref().and_then(|range| parent_of(&self.leases, new, range, writer.process)) {
             let (token, at) = (parent.document.token.clone(), parent.document.continuation.clone());
             let undone = new.generation() < parent.document.generation();
             let damaged = range.as_ref().is_some_and(|range| self.tiling.is_damaged(range));
@@ -217,18 +224,6 @@ impl LeaseChecker {
         let Some(holder) = holder else { return };
         let session = new.session().filter(|_| self.kind(holder) == ProcessKind::Host);
         self.ownerships.taken(holder, &new.token, session, new.position());
-    }
-
-    /// The narrowest lease that the new one lies in; of two with the same range the younger, which replaces the other.
-    fn parent_of(&self, new: &LeaseDocument, range: &KeyRange) -> Option<&Lease> {
-        let alive = self.leases.values().filter(|lease| !lease.document.is_gone() && lease.document.token != new.token);
-        let around = alive.filter_map(|lease| Some((lease.range.as_ref()?, lease)));
-        let around = around.filter(|(parent, _)| parent.covers(range));
-        let narrower = around.reduce(|a, b| {
-            let (inside, outside) = (a.0.covers(b.0), b.0.covers(a.0));
-            if inside && (!outside || a.1.created <= b.1.created) { b } else { a }
-        });
-        narrower.map(|(_, lease)| lease)
     }
 
     fn ended(&mut self, holder: Option<ProcessId>, token: &str, writer: Writer, end: End) {

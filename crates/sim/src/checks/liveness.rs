@@ -20,7 +20,7 @@ const STEADY_CYCLES: u64 = 20;
 pub async fn quiet_phase(sim: &Arc<Simulation>, writer: &mut Writer) {
     nemesis::end(sim);
     sim.log(format_args!("the quiet phase begins"));
-    if sim.scenario.legacy.is_some() {
+    if sim.scenario.legacy.is_some() || !sim.scenario.neighbours.is_empty() {
         documents::write_ranges(sim).await;
     }
     let plan = sim.scenario.slowest_timing();
@@ -77,6 +77,10 @@ pub async fn quiet_phase(sim: &Arc<Simulation>, writer: &mut Writer) {
 /// Owners stay the same, and work continues.
 async fn steady(sim: &Arc<Simulation>, writer: &mut Writer) {
     let cycle = sim.scenario.slowest_timing().acquire;
+    if sim.scenario.processor.checkpoint == CheckpointPlan::Automatic {
+        // After a reset everything is delivered again, and new changes have to wait for that.
+        drop(until(sim, repetition(sim), || delivered_again(sim)).await);
+    }
     let moves = sim.leases.lock().moves;
     for _ in 0..5 {
         writer.write().await;
@@ -180,15 +184,25 @@ fn bisections(sim: &Simulation) -> u64 {
 
 /// The time for changes that were handled and not checkpointed, and are handled again by the next owner.
 fn repetition(sim: &Simulation) -> u64 {
-    if sim.scenario.processor.checkpoint == CheckpointPlan::Automatic {
-        return 0;
-    }
     let (leases, oracle) = (sim.leases.lock(), sim.oracle.lock());
     let again = |lease: &Lease| {
         let stored = lease.document.position().unwrap_or(0);
         lease.range.as_ref().map_or(0, |range| oracle.shown_after(range, stored)) as u64
     };
     leases.leases().map(again).sum::<u64>() * longest_delivery(sim) + bisections(sim)
+}
+
+/// No lease has changes before it, handled or not.
+fn delivered_again(sim: &Simulation) -> Result<(), String> {
+    let (leases, oracle) = (sim.leases.lock(), sim.oracle.lock());
+    let behind = |lease: &&Lease| {
+        let stored = lease.document.position().unwrap_or(0);
+        lease.range.as_ref().is_some_and(|range| oracle.shown_after(range, stored) > 0)
+    };
+    match leases.leases().find(behind) {
+        None => Ok(()),
+        Some(lease) => Err(format!("lease {} is behind", lease.document.token)),
+    }
 }
 
 /// Every lease is held by a process that is alive, or was granted to a host that is up.

@@ -150,11 +150,11 @@ impl LeaseDocument {
         match self.search() {
             // What version 1 wrote counts this crash already.
             Some(search) if self.text(SEARCH).is_none() => self.set_search(Some(&search)),
-            Some(mut search) if search.first.is_some() => {
+            Some(mut search) => {
                 search.crashes = search.crashes.saturating_add(1);
                 self.set_search(Some(&search));
             }
-            _ => {}
+            None => {}
         }
     }
 

@@ -20,7 +20,7 @@ pub struct Search {
     pub first: Option<String>,
     /// How many items that batch has.
     pub window: usize,
-    /// How many processes crashed while they delivered it.
+    /// How many processes crashed while they delivered it; without a batch, how many crashed after the search.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crashes: u32,
     /// How many items after the checkpoint are still to be delivered in isolation.

@@ -325,6 +325,15 @@ fn a_split_that_fails_is_repeated_with_a_pause_and_reported() {
 }
 
 #[test]
+fn the_write_before_a_split_that_fails_counts_as_a_renewal() {
+    let mut driver = Driver::doing(Activity::Splitting);
+    let before = driver.state.writes.deadline();
+    let facts = Facts { confirmed: driver.now + SECOND, ..Facts::default() };
+    driver.on(Event::Replaced(Replacement::Incomplete(facts, Error::new(ErrorKind::Throttled, "wait"))));
+    assert!(driver.state.writes.deadline() >= before + SECOND);
+}
+
+#[test]
 fn a_range_that_is_unchanged_is_read_again_after_a_pause() {
     let mut driver = Driver::doing(Activity::Splitting);
     driver.on(Event::Replaced(Replacement::Stays(Facts::default())));
