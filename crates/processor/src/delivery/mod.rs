@@ -10,7 +10,9 @@ pub(crate) mod dead_letter;
 pub(crate) mod dead_letter_writer;
 pub(crate) mod outage;
 mod policy;
+mod report;
 mod retry;
+mod step;
 
 use std::collections::VecDeque;
 
@@ -21,34 +23,10 @@ use self::{
 };
 pub(crate) use self::{
     policy::Policy,
-    retry::{Pause, Report, Retrying},
+    report::{Report, Retrying},
+    step::{Call, Pause, Step},
 };
 use crate::lease::document::Search;
-
-/// What to do next about a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Store this in the lease, then ask again.
-    Mark(Search),
-    /// Call the delegate.
-    Call(Call),
-    /// Write this item to the dead-letter container.
-    DeadLetter(FailedItem),
-    /// Wait.
-    Pause(Pause),
-    /// Everything was handled.
-    Done,
-}
-
-/// A call of the delegate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) items: Items,
-    /// The number of the attempt, from 1.
-    pub(crate) attempt: u32,
-    /// Whether nothing of the page is left after it: only then may the user store that the page was handled.
-    pub(crate) last: bool,
-}
 
 /// The delivery of one page.
 #[derive(Debug)]

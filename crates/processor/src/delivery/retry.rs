@@ -6,39 +6,10 @@ use super::{
     Delivery,
     batch::{Batch, Items},
     outage::{Detection, FailedItem},
+    report::{Report, Retrying},
+    step::Pause,
 };
 use crate::delegate::{BatchResult, DelegateError, ItemResult, Returned};
-
-/// A pause before the next attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pause {
-    /// Failed attempts, which decide how long it is.
-    pub(crate) failures: u32,
-    /// The shortest that the delegate asked for.
-    pub(crate) at_least: Duration,
-}
-
-/// Items are being retried.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Retrying {
-    /// Failed attempts.
-    pub(crate) failures: u32,
-    /// The last error.
-    pub(crate) reason: String,
-}
-
-/// What to tell about the result of a call.
-#[derive(Debug, Default)]
-pub(crate) struct Report {
-    /// The error of the delegate.
-    pub(crate) error: Option<DelegateError>,
-    /// Items are retried.
-    pub(crate) retrying: Option<Retrying>,
-    /// An outage was detected, with the last error.
-    pub(crate) outage: Option<String>,
-    /// Failed attempts to be stored in the lease.
-    pub(crate) attempts: Option<u32>,
-}
 
 impl Delivery {
     /// The call under way has returned or failed.
@@ -237,16 +208,4 @@ struct Retry {
     pause: Option<Duration>,
     error: Option<String>,
     outage: bool,
-}
-
-impl Report {
-    /// One report of two: the later one counts where both say something.
-    fn merge(self, later: Self) -> Self {
-        Self {
-            error: later.error.or(self.error),
-            retrying: later.retrying.or(self.retrying),
-            outage: later.outage.or(self.outage),
-            attempts: later.attempts.or(self.attempts),
-        }
-    }
 }
