@@ -136,6 +136,7 @@ impl Delivery {
                 self.letters.extend(failed);
                 continue;
             };
+            crate::planted!(RetryOneByOne => if batch.per_item && batch.items.len() > 1 { self.cut(batch, 1); continue });
             let Some(first) = batch.items.first() else { continue };
             let last = self.batches.iter().all(|batch| batch.items.is_empty());
             if last && self.policy.manual && self.outage.holds_items() {
@@ -157,6 +158,13 @@ impl Delivery {
             self.current = Some(batch);
             return Step::Call(call);
         }
+    }
+
+    /// Delivers the first `count` items of a batch next, and the rest after them.
+    fn cut(&mut self, batch: Batch, count: usize) {
+        let (head, tail) = batch.split_at(count);
+        self.batches.push_front(tail);
+        self.batches.push_front(head);
     }
 
     /// The first of the dead letters to be written was written. Returns its index.

@@ -156,9 +156,7 @@ impl<'a> Bootstrap<'a> {
         };
         let positions =
             join_bounded(ranges.iter().map(position).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
-        #[cfg(feature = "mutants")]
-        let positions = if crate::mutant::is(crate::mutant::Mutant::StartNotAnchored) { Vec::new() } else { positions };
-        let positions = StartPositions::new(positions);
+        let positions = StartPositions::new(crate::planted!(StartNotAnchored => Vec::new(); positions));
         let missing = coverage::missing(&ranges, &listing.range_leases(&ranges));
         for some in missing.chunks(AT_ONCE) {
             let until = lock.keep().await?;

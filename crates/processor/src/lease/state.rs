@@ -329,7 +329,6 @@ impl LeaseState {
 
     /// Drops what is under way and leaves the lease as the signal says.
     fn leave(&mut self, signal: Signal, effects: &mut Vec<Effect>) {
-        crate::planted!(SplitFromReadPosition => self.store_read_position());
         self.drop_work(effects);
         match leave(signal) {
             Leave::Abandon => {
@@ -345,15 +344,6 @@ impl LeaseState {
                 effects.push(Effect::PrepareSplit);
             }
             Leave::Stay => {}
-        }
-    }
-
-    /// A bug on purpose: stores how far was read, whether it was handled or not.
-    #[cfg(feature = "mutants")]
-    fn store_read_position(&mut self) {
-        if let StartFrom::Continuation(continuation) = &self.feed.position {
-            let continuation = continuation.token().to_owned();
-            self.writes.checkpoint_now(super::signals::Progress { page: self.feed.page + 1, continuation });
         }
     }
 

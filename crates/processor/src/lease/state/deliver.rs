@@ -151,6 +151,7 @@ impl LeaseState {
         if delivery.is_isolated() {
             effects.push(Effect::EndTurn);
         }
+        crate::planted!(SplitFromReadPosition => self.writes.checkpoint_now(delivering.progress));
         delivery.outage.discard();
         self.memory.outage = delivery.outage;
         self.feed.position = before;
@@ -237,19 +238,12 @@ impl LeaseState {
         }
     }
 
-    pub(super) fn dead_lettered(
-        &mut self,
-        #[cfg_attr(not(feature = "mutants"), expect(unused_mut, reason = "a planted bug changes it"))]
-        mut stored: Result<(), Error>,
-        moment: Moment<'_>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn dead_lettered(&mut self, stored: Result<(), Error>, moment: Moment<'_>, effects: &mut Vec<Effect>) {
         let Work::Delivering(delivering) = &mut self.work else { return };
         if !matches!(delivering.stage, Stage::DeadLettering) {
             return;
         }
-        crate::planted!(CheckpointBeforeDeadLetter => stored = Ok(()));
-        match stored {
+        match crate::planted!(CheckpointBeforeDeadLetter => Ok(()); stored) {
             Ok(()) => {
                 delivering.letter_failures = 0;
                 delivering.stage = Stage::Between;
