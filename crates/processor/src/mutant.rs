@@ -1,5 +1,5 @@
 //! Planted bugs. With the feature `mutants` a simulation switches one on and must then find it; without, `planted!`
-//! expands to nothing.
+//! expands to nothing, or to the right value.
 
 /// A bug that a processor could have and that no seam outside can express. Each is one line in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,10 +72,21 @@ pub(crate) use switch::is;
 #[cfg(feature = "mutants")]
 pub use switch::plant;
 
-/// Runs a statement if this bug is switched on.
+/// `planted!(Bug => statement)` runs the statement if the bug is switched on; `planted!(Bug => wrong; right)` is the
+/// wrong value then, the right one otherwise.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! planted {
+    ($mutant:ident => $wrong:expr; $right:expr) => {{
+        #[cfg(feature = "mutants")]
+        {
+            if $crate::mutant::is($crate::mutant::Mutant::$mutant) { $wrong } else { $right }
+        }
+        #[cfg(not(feature = "mutants"))]
+        {
+            $right
+        }
+    }};
     ($mutant:ident => $bug:expr) => {
         #[cfg(feature = "mutants")]
         if $crate::mutant::is($crate::mutant::Mutant::$mutant) {

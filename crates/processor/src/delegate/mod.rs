@@ -336,30 +336,11 @@ where
                 Err((index, error)) => return Box::pin(std::future::ready(Err(error.at(index)))),
             },
         };
-        #[cfg(feature = "mutants")]
-        let unlimited = context.clone();
         let context = match unparsed.as_ref().and_then(DelegateError::item) {
             None => context,
             // A checkpoint would pass the change that does not parse, and everything after it.
-            Some(parsed) => context.limited_to(&changes.slice(0..parsed)),
+            Some(at) => crate::planted!(CheckpointPassesUnparsed => context; context.limited_to(&changes.slice(0..at))),
         };
-        crate::planted!(CheckpointPassesUnparsed => return self.call_with(input, unlimited, unparsed));
-        self.call_with(input, context, unparsed)
-    }
-}
-
-impl<F, I, Fut, R> Closure<F, I>
-where
-    F: Fn(I, Context) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
-    R: Into<BatchResult>,
-{
-    fn call_with(
-        &self,
-        input: I,
-        context: Context,
-        unparsed: Option<DelegateError>,
-    ) -> BoxFuture<'static, Result<Returned, DelegateError>> {
         let call = (self.0)(input, context);
         Box::pin(async move { Ok(Returned { result: call.await?.into(), unparsed }) })
     }

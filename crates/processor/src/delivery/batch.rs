@@ -93,6 +93,12 @@ impl Batch {
     pub(crate) fn fresh(items: Items) -> Self {
         Self { items, failures: 0, per_item: false }
     }
+
+    /// The first `count` items, and the rest.
+    pub(crate) fn split_at(self, count: usize) -> (Self, Self) {
+        let (head, tail) = self.items.split_at(count);
+        (Self { items: head, ..self }, Self { items: tail, ..self })
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ pub(crate) mod dead_letter;
 pub(crate) mod dead_letter_writer;
 pub(crate) mod outage;
 mod policy;
+mod report;
 mod retry;
+mod step;
 
 use std::collections::VecDeque;
 
@@ -21,34 +23,10 @@ use self::{
 };
 pub(crate) use self::{
     policy::Policy,
-    retry::{Pause, Report, Retrying},
+    report::{Report, Retrying},
+    step::{Call, Pause, Step},
 };
 use crate::lease::document::Search;
-
-/// What to do next about a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Store this in the lease, then ask again.
-    Mark(Search),
-    /// Call the delegate.
-    Call(Call),
-    /// Write this item to the dead-letter container.
-    DeadLetter(FailedItem),
-    /// Wait.
-    Pause(Pause),
-    /// Everything was handled.
-    Done,
-}
-
-/// A call of the delegate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) items: Items,
-    /// The number of the attempt, from 1.
-    pub(crate) attempt: u32,
-    /// Whether nothing of the page is left after it: only then may the user store that the page was handled.
-    pub(crate) last: bool,
-}
 
 /// The delivery of one page.
 #[derive(Debug)]
@@ -158,6 +136,7 @@ impl Delivery {
                 self.letters.extend(failed);
                 continue;
             };
+            crate::planted!(RetryOneByOne => if batch.per_item && batch.items.len() > 1 { self.cut(batch, 1); continue });
             let Some(first) = batch.items.first() else { continue };
             let last = self.batches.iter().all(|batch| batch.items.is_empty());
             if last && self.policy.manual && self.outage.holds_items() {
@@ -179,6 +158,13 @@ impl Delivery {
             self.current = Some(batch);
             return Step::Call(call);
         }
+    }
+
+    /// Delivers the first `count` items of a batch next, and the rest after them.
+    fn cut(&mut self, batch: Batch, count: usize) {
+        let (head, tail) = batch.split_at(count);
+        self.batches.push_front(tail);
+        self.batches.push_front(head);
     }
 
     /// The first of the dead letters to be written was written. Returns its index.

@@ -6,39 +6,10 @@ use super::{
     Delivery,
     batch::{Batch, Items},
     outage::{Detection, FailedItem},
+    report::{Report, Retrying},
+    step::Pause,
 };
 use crate::delegate::{BatchResult, DelegateError, ItemResult, Returned};
-
-/// A pause before the next attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pause {
-    /// Failed attempts, which decide how long it is.
-    pub(crate) failures: u32,
-    /// The shortest that the delegate asked for.
-    pub(crate) at_least: Duration,
-}
-
-/// Items are being retried.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Retrying {
-    /// Failed attempts.
-    pub(crate) failures: u32,
-    /// The last error.
-    pub(crate) reason: String,
-}
-
-/// What to tell about the result of a call.
-#[derive(Debug, Default)]
-pub(crate) struct Report {
-    /// The error of the delegate.
-    pub(crate) error: Option<DelegateError>,
-    /// Items are retried.
-    pub(crate) retrying: Option<Retrying>,
-    /// An outage was detected, with the last error.
-    pub(crate) outage: Option<String>,
-    /// Failed attempts to be stored in the lease.
-    pub(crate) attempts: Option<u32>,
-}
 
 impl Delivery {
     /// The call under way has returned or failed.
@@ -47,14 +18,12 @@ impl Delivery {
         match result {
             Ok(Returned { result, unparsed: None }) => self.returned(batch, result, now),
             Ok(Returned { result, unparsed: Some(error) }) => {
-                let parsed = error.item().unwrap_or_default();
-                let (head, tail) = batch.items.split_at(parsed);
-                let (failures, per_item) = (batch.failures, batch.per_item);
+                let (head, tail) = batch.split_at(error.item().unwrap_or_default());
                 // What is left of the delivered items comes before what did not parse.
                 let waiting = std::mem::take(&mut self.batches);
-                let returned = self.returned(Batch { items: head, failures, per_item }, result, now);
+                let returned = self.returned(head, result, now);
                 let (left, pause) = (std::mem::replace(&mut self.batches, waiting), self.pause.take());
-                let failed = self.failed(Batch { items: tail, failures, per_item }, error.at(0), now);
+                let failed = self.failed(tail, error.at(0), now);
                 left.into_iter().rev().for_each(|batch| self.batches.push_front(batch));
                 self.pause = self.pause.max(pause);
                 returned.merge(failed)
@@ -140,7 +109,6 @@ impl Delivery {
         }
         if !items.is_empty() {
             self.batches.push_front(Batch { items, failures, per_item: true });
-            crate::planted!(RetryOneByOne => self.cut_into_single_items());
         }
         let Some(at_least) = pause else { return Report::default() };
         self.pause = Some(Pause { failures, at_least });
@@ -173,8 +141,8 @@ impl Delivery {
                 self.batches.push_front(Batch::fresh(rest));
                 let Some(item) = item.first() else { return report };
                 let failed = FailedItem { item, attempts: failures, errors };
-                crate::planted!(UnparsedDeadLettered => if permanent { self.letters.push_back(failed); return report });
-                if permanent && self.policy.dead_letter_unparsed {
+                let unparsed = crate::planted!(UnparsedDeadLettered => true; self.policy.dead_letter_unparsed);
+                if permanent && unparsed {
                     self.letters.push_back(failed);
                 } else if let Detection::Outage(items) = self.outage.failed_alone(failed, now) {
                     self.regroup(items);
@@ -185,10 +153,8 @@ impl Delivery {
             (true, length, None) => {
                 // Each half gets one more attempt before it is cut again.
                 let failures = limit.unwrap_or(1) - 1;
-                let (head, tail) = rest.split_at(length / 2);
-                self.narrowed = head.first().map(|first| (first, head.len()));
-                self.batches.push_front(Batch { items: tail, failures, per_item: false });
-                self.batches.push_front(Batch { items: head, failures, per_item: false });
+                self.narrowed = rest.first().map(|first| (first, length / 2));
+                self.cut(Batch { items: rest, failures, per_item: false }, length / 2);
             }
             (false, ..) => {
                 self.batches.push_front(Batch { items: rest, failures, per_item: batch.per_item });
@@ -197,15 +163,6 @@ impl Delivery {
             }
         }
         report
-    }
-
-    /// A bug on purpose: retries items one by one.
-    #[cfg(feature = "mutants")]
-    fn cut_into_single_items(&mut self) {
-        let Some(Batch { items, failures, per_item }) = self.batches.pop_front() else { return };
-        for item in items.iter().collect::<Vec<_>>().into_iter().rev() {
-            self.batches.push_front(Batch { items: Items::range(item..item + 1), failures, per_item });
-        }
     }
 
     /// An item succeeded: those that failed alone before it are dead letters.
@@ -237,16 +194,4 @@ struct Retry {
     pause: Option<Duration>,
     error: Option<String>,
     outage: bool,
-}
-
-impl Report {
-    /// One report of two: the later one counts where both say something.
-    fn merge(self, later: Self) -> Self {
-        Self {
-            error: later.error.or(self.error),
-            retrying: later.retrying.or(self.retrying),
-            outage: later.outage.or(self.outage),
-            attempts: later.attempts.or(self.attempts),
-        }
-    }
 }

@@ -253,12 +253,8 @@ impl Host {
         let lifetime = self.context.options.timing.request_lifetime();
         let requested_by = record.and_then(|record| record.requested_by(now, lifetime, |name| alive.contains(name)));
         let blocked = record.is_some_and(|record| record.not_before.is_some());
-        let steal_after = self.context.options.steal_after;
-        #[cfg(feature = "mutants")]
-        let steal_after = match crate::mutant::is(crate::mutant::Mutant::ImpatientSteal) {
-            true => Some(self.context.options.timing.expiration / 2),
-            false => steal_after,
-        };
+        let options = &self.context.options;
+        let steal_after = crate::planted!(ImpatientSteal => Some(options.timing.expiration / 2); options.steal_after);
         let overdue = steal_after.is_some_and(|deadline| {
             let pending = record.and_then(|record| record.pending);
             pending.is_some_and(|pending| now.saturating_sub(pending.since) >= deadline)

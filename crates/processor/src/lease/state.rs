@@ -4,7 +4,9 @@
 //! signals themselves.
 
 mod deliver;
+mod delivering;
 mod feed;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -12,37 +14,21 @@ use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{Error, StartFrom};
 
-use self::deliver::{Delivering, Finished, Stage};
+use self::delivering::{Delivering, Finished, Stage};
+pub(crate) use self::settings::Settings;
 use super::{
     document::Search,
     events::{Effect, Event, Facts, Moment, Page, Replacement, Written},
     interrupts::{Activity, Interrupt, Leave, Signal, interrupt, leave},
     loss::Loss,
     prefix::LeaseToken,
-    timing::LeaseTiming,
     update::{LeaseUpdate, Transfer},
     writes::Writes,
 };
 use crate::{
-    backoff::Backoff,
-    delivery::{Policy, crash_isolation::CrashIsolation, outage::OutageDetector},
+    delivery::{crash_isolation::CrashIsolation, outage::OutageDetector},
     notification::{Failure, Notification, Release},
 };
-
-/// What a lease needs to know of the options of its processor.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) timing: LeaseTiming,
-    pub(crate) policy: Policy,
-    pub(crate) outage: OutageDetector,
-    /// Between attempts of a batch that failed.
-    pub(crate) retry: Backoff,
-    /// Between attempts of a request to a store.
-    pub(crate) store_retry: Backoff,
-    pub(crate) max_items: usize,
-    pub(crate) delegate_timeout: Option<Duration>,
-    pub(crate) slow_after: Duration,
-}
 
 /// Where the work on a lease begins.
 #[derive(Debug)]
@@ -343,7 +329,6 @@ impl LeaseState {
 
     /// Drops what is under way and leaves the lease as the signal says.
     fn leave(&mut self, signal: Signal, effects: &mut Vec<Effect>) {
-        crate::planted!(SplitFromReadPosition => self.store_read_position());
         self.drop_work(effects);
         match leave(signal) {
             Leave::Abandon => {
@@ -359,15 +344,6 @@ impl LeaseState {
                 effects.push(Effect::PrepareSplit);
             }
             Leave::Stay => {}
-        }
-    }
-
-    /// A bug on purpose: stores how far was read, whether it was handled or not.
-    #[cfg(feature = "mutants")]
-    fn store_read_position(&mut self) {
-        if let StartFrom::Continuation(continuation) = &self.feed.position {
-            let continuation = continuation.token().to_owned();
-            self.writes.checkpoint_now(super::signals::Progress { page: self.feed.page + 1, continuation });
         }
     }
 

@@ -6,7 +6,7 @@ use changefeed_core::{Continuation, FeedRange, StartFrom, Timestamp};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 
 use super::{
-    DocumentError,
+    error::DocumentError,
     members::{Extra, Members},
 };
 use crate::lease::ranges::uncovered;

@@ -6,7 +6,7 @@ use changefeed_core::Timestamp;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{
-    DocumentError,
+    error::DocumentError,
     iso::iso,
     members::{Extra, Members},
 };

@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::DocumentError;
+use super::error::DocumentError;
 
 /// Members of an object that nobody has taken yet, as they stand in its text.
 #[derive(Debug)]

@@ -2,45 +2,20 @@
 //!
 //! `docs/lease-lifecycle.md` lists them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use changefeed_core::Timestamp;
 
-use super::{DocumentError, LeaseDocument, Search, StartPosition, Status};
-
-/// What this version of the properties is called. Hosts of version 1 wrote none.
-pub(super) const VERSION: u64 = 2;
-
-const EPOCH: &str = "cf.epoch";
-pub(super) const SESSION: &str = "cf.session";
-pub(super) const HAND_OVER: &str = "cf.hand-over";
-/// The promise of the instance that requests the lease, in milliseconds.
-const HAND_OVER_EXPIRATION: &str = "cf.hand-over-expiration";
-/// Who wrote the promise. A .NET host copies `properties` when it acquires a lease: then this differs from `Owner`.
-const OWNER: &str = "cf.owner";
-/// The epoch under which the promise was written. A host of version 1 raises the epoch and leaves the promise.
-const OWNER_EPOCH: &str = "cf.owner-epoch";
-/// How long the owner may be silent before others may take the lease, in milliseconds.
-const EXPIRATION: &str = "cf.expiration";
-pub(super) const VERSION_KEY: &str = "cf.version";
-const ATTEMPTS: &str = "cf.attempts";
-const SEARCH: &str = "cf.search";
-const STATUS: &str = "cf.status";
-const GENERATION: &str = "cf.generation";
-pub(super) const PAUSED: &str = "cf.paused";
-pub(super) const GONE: &str = "cf.gone";
-const START: &str = "cf.start";
-
-/// In place of `cf.search`, in leases of version 1.
-const SUSPECT: &str = "cf.suspect";
-/// In place of `cf.status`, in leases of version 1.
-const STATE: &str = "cf.state";
-
-/// What a child takes over from its parent besides the users' properties.
-const INHERITED: [&str; 7] = [ATTEMPTS, SEARCH, SUSPECT, GENERATION, PAUSED, START, VERSION_KEY];
-
-/// Numbers from here on are damage and read as 0: nothing counts so far, and adding one must stay possible.
-const TOO_LARGE: u64 = 1 << 53;
+use super::{
+    info::StartPosition,
+    keys::{
+        ATTEMPTS, EPOCH, EXPIRATION, GENERATION, GONE, HAND_OVER, HAND_OVER_EXPIRATION, OWNER, OWNER_EPOCH, PAUSED,
+        SEARCH, SESSION, START, STATE, STATUS, SUSPECT, VERSION, VERSION_KEY, parse_flag, parse_number,
+    },
+    lease::LeaseDocument,
+    search::Search,
+    status::Status,
+};
 
 /// The longest promise that counts: a lease of an owner that died must not wait for longer.
 pub(crate) const LONGEST_PROMISE: Duration = Duration::from_secs(600);
@@ -178,14 +153,6 @@ impl LeaseDocument {
         self.set_number(VERSION_KEY, VERSION);
     }
 
-    /// Refuses what a later version wrote: its meaning is not known here.
-    pub(super) fn check_version(&self) -> Result<(), DocumentError> {
-        match self.text(VERSION_KEY).and_then(parse_number) {
-            Some(version) if version > VERSION => Err(DocumentError::FutureVersion(version)),
-            _ => Ok(()),
-        }
-    }
-
     /// Passes the promise on to the host that a lease is granted to, or ends it.
     pub fn set_promised_by(&mut self, owner: Option<&str>) {
         self.set_text(OWNER, owner);
@@ -294,12 +261,6 @@ impl LeaseDocument {
         self.properties.iter().filter_map(complain).collect()
     }
 
-    /// What a child of this lease begins with.
-    pub(super) fn inheritance(&self) -> BTreeMap<String, String> {
-        let inherited = |key: &str| !key.starts_with("cf.") || INHERITED.contains(&key);
-        self.properties.iter().filter(|(key, _)| inherited(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
-    }
-
     fn text(&self, key: &str) -> Option<&str> {
         self.properties.get(key).map(String::as_str).filter(|text| !text.is_empty())
     }
@@ -326,14 +287,6 @@ impl LeaseDocument {
     fn set_flag(&mut self, key: &str, flag: bool) {
         self.set_text(key, flag.then_some("true"));
     }
-}
-
-fn parse_number(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|number| *number < TOO_LARGE)
-}
-
-fn parse_flag(text: &str) -> Option<bool> {
-    text.parse().ok()
 }
 
 /// `beginning`, or `time` and milliseconds since the epoch.

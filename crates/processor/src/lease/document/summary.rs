@@ -6,9 +6,10 @@ use changefeed_core::ETag;
 use serde::Deserialize;
 
 use super::{
-    LeaseDocument, LeaseToken,
-    properties::{GONE, HAND_OVER, PAUSED, SESSION},
+    keys::{GONE, HAND_OVER, PAUSED, SESSION},
+    lease::LeaseDocument,
 };
+use crate::lease::prefix::LeaseToken;
 
 /// One version of a lease document, summarised.
 #[derive(Clone, Debug, PartialEq, Eq)]

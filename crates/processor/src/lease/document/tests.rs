@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use changefeed_core::{ContainerIdentity, Error, ErrorKind, PartitionKeyDefinition};
+use changefeed_core::{ContainerIdentity, Error, ErrorKind, FeedRange, Mode, PartitionKeyDefinition, Timestamp};
 
-use super::{super::prefix::LeasePrefix, *};
+use super::*;
+use crate::lease::prefix::{LeasePrefix, LeaseToken};
 
 macro_rules! golden {
     ($name:literal) => {
@@ -50,7 +51,9 @@ fn owned() -> LeaseDocument {
 }
 
 fn checkpointed() -> LeaseDocument {
-    LeaseDocument { continuation: Some("\"7052\"".into()), ..owned() }
+    let mut lease = owned();
+    lease.continuation = Some("\"7052\"".into());
+    lease
 }
 
 fn text(json: Vec<u8>) -> String {
@@ -106,8 +109,10 @@ fn every_kind_of_lease_is_written_as_its_golden_file_says() {
     let second = range("05C1DFFFFFFFFC-FF");
     let token = LeaseToken::from(&second);
     let feed_range = checkpointed().child(prefix().lease_id(&token), LeaseVersion::FeedRange, token, second);
-    let partition_key = LeaseDocument { partition_key: Some(created().id), ..created() };
-    let all_versions = LeaseDocument { mode: Some(Mode::AllVersions), ..created() };
+    let mut partition_key = created();
+    partition_key.partition_key = Some(partition_key.id.clone());
+    let mut all_versions = created();
+    all_versions.mode = Some(Mode::AllVersions);
     for (lease, golden) in [
         (created(), golden!("created")),
         (owned(), golden!("owned")),

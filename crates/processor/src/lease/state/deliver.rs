@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{Continuation, Error, StartFrom};
 
-use super::{LeaseState, Settings, Work};
+use super::{
+    LeaseState, Work,
+    delivering::{CallState, Delivering, Dropped, Finished, Stage, blocked_after},
+};
 use crate::{
     delegate::DelegateError,
     delivery::{Delivery, Report, Retrying, Step},
@@ -19,85 +22,6 @@ use crate::{
 
 /// After this many failed attempts in a row a lease is reported as stalled, and again at each doubling.
 const STALLED_AFTER: u32 = 3;
-
-/// A call that does not end so long after it was dropped blocks its thread.
-const BLOCKED_AFTER: Duration = Duration::from_secs(1);
-
-/// A page that is being delivered.
-pub(super) struct Delivering {
-    pub(super) delivery: Delivery,
-    /// Where the page begins.
-    before: StartFrom,
-    /// What a checkpoint after the page says.
-    progress: Progress,
-    pub(super) stage: Stage,
-    /// Failed writes of the current dead letter.
-    letter_failures: u32,
-}
-
-/// How far the delivery is.
-pub(super) enum Stage {
-    /// Nothing is under way.
-    Between,
-    /// It waits for its turn to deliver in isolation.
-    Turn,
-    /// The next batch is being named in the lease.
-    Marking,
-    Calling(CallState),
-    DeadLettering,
-    /// Until this moment nothing is done.
-    Pausing(Duration),
-}
-
-/// A call of the delegate.
-pub(super) struct CallState {
-    begun: Duration,
-    /// When it is reported as slow.
-    slow_at: Duration,
-    /// Whether `Context::cancelled` has fired.
-    cancelled: bool,
-    dropped: Option<Dropped>,
-    slow: bool,
-}
-
-/// A call that was dropped and has not ended yet.
-#[derive(Clone, Copy)]
-struct Dropped {
-    at: Duration,
-    /// Whether by the delegate timeout.
-    timeout: bool,
-    /// Whether it was reported to block its thread.
-    blocked: bool,
-}
-
-/// What could be finished of a page before the lease is left.
-pub(super) enum Finished {
-    /// The whole page.
-    Page,
-    /// A dead letter is being written.
-    LetterBegun,
-    Nothing,
-}
-
-impl Delivering {
-    pub(super) fn wake_at(&self, settings: &Settings) -> Option<Duration> {
-        match &self.stage {
-            Stage::Pausing(until) => Some(*until),
-            Stage::Calling(call) => match call.dropped {
-                None => {
-                    let limit = settings.delegate_timeout.map(|limit| call.begun + limit);
-                    Some(limit.map_or(call.slow_at, |limit| limit.min(call.slow_at)))
-                }
-                Some(dropped) => (!dropped.blocked).then(|| dropped.at + blocked_after(settings)),
-            },
-            _ => None,
-        }
-    }
-}
-
-fn blocked_after(settings: &Settings) -> Duration {
-    BLOCKED_AFTER.min(settings.timing.expiration / 4)
-}
 
 impl LeaseState {
     pub(super) fn begin_page(
@@ -227,6 +151,7 @@ impl LeaseState {
         if delivery.is_isolated() {
             effects.push(Effect::EndTurn);
         }
+        crate::planted!(SplitFromReadPosition => self.writes.checkpoint_now(delivering.progress));
         delivery.outage.discard();
         self.memory.outage = delivery.outage;
         self.feed.position = before;
@@ -313,19 +238,12 @@ impl LeaseState {
         }
     }
 
-    pub(super) fn dead_lettered(
-        &mut self,
-        #[cfg_attr(not(feature = "mutants"), expect(unused_mut, reason = "a planted bug changes it"))]
-        mut stored: Result<(), Error>,
-        moment: Moment<'_>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn dead_lettered(&mut self, stored: Result<(), Error>, moment: Moment<'_>, effects: &mut Vec<Effect>) {
         let Work::Delivering(delivering) = &mut self.work else { return };
         if !matches!(delivering.stage, Stage::DeadLettering) {
             return;
         }
-        crate::planted!(CheckpointBeforeDeadLetter => stored = Ok(()));
-        match stored {
+        match crate::planted!(CheckpointBeforeDeadLetter => Ok(()); stored) {
             Ok(()) => {
                 delivering.letter_failures = 0;
                 delivering.stage = Stage::Between;

@@ -4,8 +4,10 @@ use changefeed_core::{Continuation, Error, ErrorKind};
 
 use super::*;
 use crate::{
+    backoff::Backoff,
     delegate::{BatchResult, DelegateError, Returned},
-    lease::events::CallEnd,
+    delivery::Policy,
+    lease::{events::CallEnd, timing::LeaseTiming},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use changefeed_core::{Effect, Error, ErrorKind, Result};
 
-use super::{CONFLICT_TRIES, Control};
+use super::{handle::Control, update::CONFLICT_TRIES};
 use crate::{
     lease::{prefix::LeaseToken, store::StoredLease},
     tools::snapshot::Snapshot,
@@ -16,11 +16,17 @@ pub struct Reset {
     forced: bool,
 }
 
-impl Reset {
-    pub(super) fn new(control: Control) -> Self {
-        Self { control, forced: false }
+impl Control {
+    /// Forgets that the processor ever ran: deletes its leases and what says that they were made. The next host to
+    /// start begins where its own `start_from` says.
+    ///
+    /// Nothing happens before [`Reset::apply`].
+    pub fn reset(&self) -> Reset {
+        Reset { control: self.clone(), forced: false }
     }
+}
 
+impl Reset {
     /// Does it even if hosts run. They make the leases anew, at the positions where the processor once began: stop
     /// them first if that is not wanted. Default: refused while a host runs.
     pub fn forced(mut self) -> Self {

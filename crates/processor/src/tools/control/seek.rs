@@ -8,7 +8,11 @@ use changefeed_core::{
 };
 use serde::Serialize;
 
-use super::{CONFLICT_TRIES, Control, Scope, chosen, update};
+use super::{
+    handle::Control,
+    scope::{Scope, chosen},
+    update::{CONFLICT_TRIES, update},
+};
 use crate::{
     lease::{
         document::{Attempts, InfoDocument, LeaseDocument, StartPosition},
@@ -82,11 +86,18 @@ pub struct Seek {
     scope: Scope,
 }
 
-impl Seek {
-    pub(super) fn new(control: Control, to: SeekTo, scope: Scope) -> Self {
-        Self { control, to, scope }
+impl Control {
+    /// Moves leases to another position, forth or back: from there on everything is delivered (again). An owner loses
+    /// the lease, so that it cannot store what it did before, and whoever takes it next begins at the new position.
+    /// A batch that is being delivered at that moment may still finish.
+    ///
+    /// Nothing happens before [`Seek::apply`].
+    pub fn seek(&self, to: SeekTo, scope: Scope) -> Seek {
+        Seek { control: self.clone(), to, scope }
     }
+}
 
+impl Seek {
     /// What [`Seek::apply`] would do now. Everything is checked, nothing is written.
     ///
     /// # Errors

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use changefeed_core::{Container, Error, ErrorKind, Item, ListItems, Result, Timestamp};
 use serde::Serialize;
 
-use super::Redrive;
 use crate::{
     dead_letter_document::DeadLetterDocument,
     runtime::{Runtime, TokioRuntime},
@@ -137,11 +136,6 @@ impl DeadLetters {
                 None => return Ok(summary),
             }
         }
-    }
-
-    /// Begins to send letters on their way again.
-    pub fn redrive(&self) -> Redrive {
-        Redrive::new(self.clone())
     }
 
     pub(super) fn container(&self) -> &Container {

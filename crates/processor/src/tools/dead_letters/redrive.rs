@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, future::Future, time::Duration};
 use changefeed_core::{Batch, Change, Container, Error, ErrorKind, Item, ItemKey, Operation, Result, Write};
 use serde::{Deserialize, Serialize};
 
-use super::DeadLetters;
+use super::list::DeadLetters;
 use crate::{dead_letter_document::DeadLetterDocument, delegate::DelegateError};
 
 /// Dead letters about to be sent on their way again, oldest change first.
@@ -40,8 +40,15 @@ pub struct Skipped {
     pub reason: String,
 }
 
+impl DeadLetters {
+    /// Begins to send letters on their way again.
+    pub fn redrive(&self) -> Redrive {
+        Redrive::new(self.clone())
+    }
+}
+
 impl Redrive {
-    pub(super) fn new(letters: DeadLetters) -> Self {
+    fn new(letters: DeadLetters) -> Self {
         let (only, pause) = (BTreeSet::new(), Duration::ZERO);
         Self { letters, only, limit: usize::MAX, pause, dry_run: false, overwrite: false }
     }

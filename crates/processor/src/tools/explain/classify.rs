@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Cause;
+use super::cause::Cause;
 use crate::lease::document::Status;
 
 /// What is known of one lease.

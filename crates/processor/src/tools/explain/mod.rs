@@ -1,5 +1,6 @@
 //! Explain: one sentence per lease why it is, or is not, moving. Looks from outside, writes nothing.
 
+mod cause;
 mod classify;
 
 use std::{sync::Arc, time::Duration};
@@ -7,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use changefeed_core::{Container, ErrorKind, Result, Timestamp};
 use serde::Serialize;
 
+pub use self::cause::Cause;
 use self::classify::{Evidence, Liveness, classify};
 use super::{
     estimator::sum,
@@ -43,47 +45,6 @@ pub struct Explanation {
     pub cause: Cause,
     /// The same for people, with names and numbers.
     pub sentence: String,
-}
-
-/// The situations a lease can be in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Cause {
-    /// The container has never had a change.
-    NoData,
-    /// Everything was handled.
-    CaughtUp,
-    /// There is work, and an owner who does it.
-    Working,
-    /// There is work and a living owner, but no progress was stored while we watched.
-    DelegateRunning,
-    /// The delegate keeps failing.
-    Retrying,
-    /// The store asks us to slow down.
-    Throttled,
-    /// The feed cannot be read.
-    FeedFailing,
-    /// The dead-letter container cannot be written.
-    DeadLetterFailing,
-    /// The checkpoint has left the retention of an all-versions feed.
-    Expired,
-    /// No host owns it.
-    Unowned,
-    /// Its owner gives no sign of life.
-    OwnerSilent,
-    /// Another host asked for it.
-    HandOver,
-    /// Its range was split or merged, and its successors are not there yet.
-    SplitPending,
-    /// An operator paused it.
-    Paused,
-    /// Left over from a split or merge.
-    Tombstone,
-    /// Its document cannot be read.
-    Broken,
-    /// It has no document.
-    Missing,
 }
 
 impl Explain {

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use changefeed_core::{Continuation, Error, ErrorKind, Mode, ResourceId, Result, StartFrom, StoreId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::Piece;
+use super::range_position::RangePosition;
 
 /// What a text without a store id begins with: read, never written for a store that has an id.
 const VERSION_1: &str = "cf1.";
@@ -24,12 +24,12 @@ pub struct Bookmark {
     store: Option<StoreId>,
     container: ResourceId,
     mode: Mode,
-    pieces: Vec<Piece>,
+    positions: Vec<RangePosition>,
 }
 
 impl Bookmark {
-    pub(super) fn new(store: StoreId, container: ResourceId, mode: Mode, pieces: Vec<Piece>) -> Self {
-        Self { store: Some(store), container, mode, pieces }
+    pub(super) fn new(store: StoreId, container: ResourceId, mode: Mode, positions: Vec<RangePosition>) -> Self {
+        Self { store: Some(store), container, mode, positions }
     }
 
     /// The store that it belongs to; `None` if it was made by a version that did not write it.
@@ -47,8 +47,8 @@ impl Bookmark {
         self.mode
     }
 
-    pub(super) fn pieces(&self) -> &[Piece] {
-        &self.pieces
+    pub(super) fn positions(&self) -> &[RangePosition] {
+        &self.positions
     }
 }
 
@@ -80,20 +80,20 @@ enum WireStart {
 
 impl fmt::Display for Bookmark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let range = |piece: &Piece| {
-            let start = match &piece.start {
+        let range = |position: &RangePosition| {
+            let start = match &position.start {
                 StartFrom::Beginning => WireStart::Beginning,
                 StartFrom::Now => WireStart::Now,
                 StartFrom::Time(moment) => WireStart::Time(moment.as_millis()),
                 StartFrom::Continuation(continuation) => WireStart::After(continuation.token().to_owned()),
             };
-            (piece.range.to_string(), start)
+            (position.range.to_string(), start)
         };
         let wire = Wire {
             store: self.store.clone(),
             container: self.container.to_string(),
             mode: if self.mode == Mode::AllVersions { WireMode::All } else { WireMode::Latest },
-            ranges: self.pieces.iter().map(range).collect(),
+            ranges: self.positions.iter().map(range).collect(),
         };
         let json = serde_json::to_vec(&wire).map_err(|_| fmt::Error)?;
         let version = if self.store.is_some() { VERSION_2 } else { VERSION_1 };
@@ -103,7 +103,7 @@ impl fmt::Display for Bookmark {
 
 impl fmt::Debug for Bookmark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Bookmark({} {:?} {:?})", self.container, self.mode, self.pieces)
+        write!(f, "Bookmark({} {:?} {:?})", self.container, self.mode, self.positions)
     }
 }
 
@@ -126,19 +126,19 @@ impl FromStr for Bookmark {
         if wire.store.is_some() != text.starts_with(VERSION_2) {
             return Err(damaged());
         }
-        let piece = |(range, start): (String, WireStart)| {
+        let position = |(range, start): (String, WireStart)| {
             let start = match start {
                 WireStart::Beginning => StartFrom::Beginning,
                 WireStart::Now => StartFrom::Now,
                 WireStart::Time(millis) => StartFrom::Time(Timestamp::from_millis(millis)),
                 WireStart::After(token) => Continuation::from_token(token).into(),
             };
-            Ok(Piece { range: range.parse()?, start })
+            Ok(RangePosition { range: range.parse()?, start })
         };
-        let pieces: Result<Vec<Piece>> = wire.ranges.into_iter().map(piece).collect();
-        let pieces = pieces.map_err(|error| damaged().with_source(error))?;
-        let tidy = pieces.is_sorted_by(|a, b| a.range.max_exclusive() <= b.range.min_inclusive());
-        if pieces.is_empty() || !tidy {
+        let positions: Result<Vec<RangePosition>> = wire.ranges.into_iter().map(position).collect();
+        let positions = positions.map_err(|error| damaged().with_source(error))?;
+        let sorted = positions.is_sorted_by(|a, b| a.range.max_exclusive() <= b.range.min_inclusive());
+        if positions.is_empty() || !sorted {
             return Err(damaged());
         }
         let container = wire.container.parse().map_err(|error: Error| damaged().with_source(error))?;
@@ -146,7 +146,7 @@ impl FromStr for Bookmark {
             WireMode::Latest => Mode::LatestVersion,
             WireMode::All => Mode::AllVersions,
         };
-        Ok(Self { store: wire.store, container, mode, pieces })
+        Ok(Self { store: wire.store, container, mode, positions })
     }
 }
 
@@ -159,14 +159,14 @@ mod tests {
     use super::*;
 
     fn bookmark() -> Bookmark {
-        let piece = |range: &str, start| Piece { range: range.parse().unwrap(), start };
-        let pieces = vec![
-            piece("-10", StartFrom::Beginning),
-            piece("10-20", StartFrom::Time(Timestamp::from_millis(1_767_225_600_123))),
-            piece("20-30", Continuation::from_token("\"14\"").into()),
-            piece("30-FF", StartFrom::Now),
+        let position = |range: &str, start| RangePosition { range: range.parse().unwrap(), start };
+        let positions = vec![
+            position("-10", StartFrom::Beginning),
+            position("10-20", StartFrom::Time(Timestamp::from_millis(1_767_225_600_123))),
+            position("20-30", Continuation::from_token("\"14\"").into()),
+            position("30-FF", StartFrom::Now),
         ];
-        Bookmark::new(StoreId::from_bits(7), ResourceId::container(1, 2), Mode::AllVersions, pieces)
+        Bookmark::new(StoreId::from_bits(7), ResourceId::container(1, 2), Mode::AllVersions, positions)
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
             (old.store(), old.container(), old.mode()),
             (None, &ResourceId::container(1, 2), Mode::LatestVersion)
         );
-        let starts: Vec<_> = old.pieces().iter().map(|piece| piece.start.clone()).collect();
+        let starts: Vec<_> = old.positions().iter().map(|position| position.start.clone()).collect();
         assert_eq!(starts, [Continuation::from_token("\"6\"").into(), StartFrom::Beginning]);
         assert_eq!(old.to_string(), text);
     }

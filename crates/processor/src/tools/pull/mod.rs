@@ -1,16 +1,17 @@
 //! The pull model: reading a container, a feed range or a partition key at the caller's own pace.
 
 mod bookmark;
+mod range_position;
 
 use std::{collections::VecDeque, fmt, future::poll_fn, task::Poll};
 
 use changefeed_core::{
-    Change, ChangePage, Container, Error, ErrorKind, FeedRange, Mode, PartitionKey, PhysicalRange, ReadChanges, Result,
-    StartFrom,
+    Change, ChangePage, Container, Error, ErrorKind, FeedRange, Mode, PartitionKey, ReadChanges, Result, StartFrom,
 };
 use serde::{Serialize, Serializer, de::DeserializeOwned};
 
 pub use self::bookmark::Bookmark;
+use self::range_position::{RangePosition, fit};
 use crate::runtime::BoxFuture;
 
 /// How often ranges may split or merge under one read before it is given up: each look is a request.
@@ -47,20 +48,13 @@ pub struct Pull {
     mode: Mode,
     max_items: usize,
     /// In turn: the first is read next.
-    pieces: VecDeque<Piece>,
-    /// Whether starts are anchored and the pieces fit the physical ranges as last seen.
+    positions: VecDeque<RangePosition>,
+    /// Whether starts are fixed and the ranges fit the physical ranges as last seen.
     prepared: bool,
     /// How many ranges in a row had nothing new.
     quiet: usize,
     /// The mode that a bookmark was made in.
     resumed: Option<Mode>,
-}
-
-/// A part of the keys with a position of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Piece {
-    range: FeedRange,
-    start: StartFrom,
 }
 
 impl Pull {
@@ -71,7 +65,7 @@ impl Pull {
 
     /// Reads a part of the key space, which may span several physical ranges.
     pub fn range(container: &Container, range: FeedRange, start: StartFrom) -> Self {
-        Self::new(container, Mode::default(), [Piece { range, start }].into())
+        Self::new(container, Mode::default(), [RangePosition { range, start }].into())
     }
 
     /// Reads one partition key, or all keys with this prefix if the container's key is hierarchical.
@@ -107,14 +101,14 @@ impl Pull {
             );
             return Err(Error::new(ErrorKind::ForeignContinuation, message));
         }
-        let pieces = bookmark.pieces().iter().cloned().collect();
+        let positions = bookmark.positions().iter().cloned().collect();
         let resumed = Some(bookmark.mode());
-        Ok(Self { resumed, ..Self::new(container, bookmark.mode(), pieces) })
+        Ok(Self { resumed, ..Self::new(container, bookmark.mode(), positions) })
     }
 
-    fn new(container: &Container, mode: Mode, pieces: VecDeque<Piece>) -> Self {
+    fn new(container: &Container, mode: Mode, positions: VecDeque<RangePosition>) -> Self {
         let max_items = ReadChanges::DEFAULT_MAX_ITEMS;
-        Self { container: container.clone(), mode, max_items, pieces, prepared: false, quiet: 0, resumed: None }
+        Self { container: container.clone(), mode, max_items, positions, prepared: false, quiet: 0, resumed: None }
     }
 
     /// Sets the page bound. A page may exceed it for a transaction that the store does not cut. Default: 1,000.
@@ -152,8 +146,8 @@ impl Pull {
                 }
                 continue;
             }
-            let Some(piece) = self.pieces.front() else { return Ok(PullPage::empty(charge)) };
-            let request = ReadChanges::new(piece.range.clone(), piece.start.clone());
+            let Some(position) = self.positions.front() else { return Ok(PullPage::empty(charge)) };
+            let request = ReadChanges::new(position.range.clone(), position.start.clone());
             let read = self.container.read_changes(request.mode(self.mode).max_items(self.max_items)).await;
             match read {
                 Ok(page) => {
@@ -167,7 +161,7 @@ impl Pull {
                     self.prepared = false;
                 }
                 Err(error) => {
-                    self.pieces.rotate_left(1);
+                    self.positions.rotate_left(1);
                     return Err(error);
                 }
             }
@@ -177,20 +171,20 @@ impl Pull {
     /// Where this reader stands: after the last page it gave. A bookmark made before the first page holds the start
     /// as it was asked for: `Now` then means the moment it is resumed.
     pub fn bookmark(&self) -> Bookmark {
-        let mut pieces: Vec<Piece> = self.pieces.iter().cloned().collect();
-        pieces.sort_by(|a, b| a.range.cmp(&b.range));
+        let mut positions: Vec<RangePosition> = self.positions.iter().cloned().collect();
+        positions.sort_by(|a, b| a.range.cmp(&b.range));
         let identity = self.container.identity();
-        Bookmark::new(identity.store.clone(), identity.container, self.mode, pieces)
+        Bookmark::new(identity.store.clone(), identity.container, self.mode, positions)
     }
 
     /// Waits until there may be something new. It may return for nothing, and a store that cannot tell never
     /// returns: wait for a timer as well.
     pub async fn changed(&self) {
-        let mut waiting: Vec<BoxFuture<'_, ()>> = Vec::with_capacity(self.pieces.len());
-        for piece in &self.pieces {
-            match &piece.start {
+        let mut waiting: Vec<BoxFuture<'_, ()>> = Vec::with_capacity(self.positions.len());
+        for position in &self.positions {
+            match &position.start {
                 StartFrom::Continuation(continuation) if self.prepared => {
-                    waiting.push(self.container.backend().changed(&piece.range, continuation));
+                    waiting.push(self.container.backend().changed(&position.range, continuation));
                 }
                 _ => return,
             }
@@ -218,17 +212,17 @@ impl Pull {
         }
     }
 
-    /// Fits the pieces to the physical ranges, and fixes "now" for all of them before anything is returned. False if
+    /// Fits the ranges to the physical ranges, and fixes "now" for all of them before anything is returned. False if
     /// the ranges changed meanwhile.
     async fn prepare(&mut self) -> Result<bool> {
         let live = self.container.feed_ranges().await?;
-        self.pieces = fit(std::mem::take(&mut self.pieces).into(), &live).into();
+        self.positions = fit(std::mem::take(&mut self.positions).into(), &live).into();
         self.quiet = 0;
-        for piece in &mut self.pieces {
-            if piece.start == StartFrom::Now {
-                let request = ReadChanges::new(piece.range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
+        for position in &mut self.positions {
+            if position.start == StartFrom::Now {
+                let request = ReadChanges::new(position.range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
                 match self.container.read_changes(request).await {
-                    Ok(page) => piece.start = page.into_value().continuation.into(),
+                    Ok(page) => position.start = page.into_value().continuation.into(),
                     Err(error) if error.kind() == ErrorKind::RangeGone => return Ok(false),
                     Err(error) => return Err(error),
                 }
@@ -238,15 +232,15 @@ impl Pull {
         Ok(true)
     }
 
-    /// Notes the progress of the first piece; a page for the caller if there is news, or if nobody had any.
+    /// Notes the progress of the first range; a page for the caller if there is news, or if nobody had any.
     fn take(&mut self, page: ChangePage, charge: f64) -> Option<PullPage> {
-        let mut piece = self.pieces.pop_front()?;
-        piece.start = page.continuation.into();
-        let range = piece.range.clone();
-        self.pieces.push_back(piece);
+        let mut position = self.positions.pop_front()?;
+        position.start = page.continuation.into();
+        let range = position.range.clone();
+        self.positions.push_back(position);
         if page.changes.is_empty() {
             self.quiet += 1;
-            let round = self.quiet >= self.pieces.len();
+            let round = self.quiet >= self.positions.len();
             if round {
                 self.quiet = 0;
             }
@@ -259,7 +253,7 @@ impl Pull {
 
 impl fmt::Debug for Pull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pull({} of {:?})", self.container.identity().container_name, self.pieces)
+        write!(f, "Pull({} of {:?})", self.container.identity().container_name, self.positions)
     }
 }
 
@@ -296,64 +290,5 @@ impl PullPage {
     /// `BadJson` at the first item that does not fit the type.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<Vec<T>> {
         self.changes.iter().filter_map(|change| change.parse().transpose()).collect()
-    }
-}
-
-/// Joins neighbours that stand at the same position, and cuts what spans several physical ranges. A piece inside one
-/// physical range stays as it is: the store serves any part of a range.
-fn fit(mut pieces: Vec<Piece>, live: &[PhysicalRange]) -> Vec<Piece> {
-    pieces.sort_by(|a, b| a.range.cmp(&b.range));
-    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        match joined.last_mut() {
-            Some(last)
-                if last.start == piece.start
-                    && last.range.max_exclusive() == piece.range.min_inclusive()
-                    && let Ok(both) =
-                        FeedRange::new(last.range.min_inclusive().clone(), piece.range.max_exclusive().clone()) =>
-            {
-                last.range = both;
-            }
-            _ => joined.push(piece),
-        }
-    }
-    let cut = |piece: &Piece| {
-        let parts = live.iter().filter_map(|physical| physical.range.intersection(&piece.range));
-        parts.map(|range| Piece { range, start: piece.start.clone() }).collect::<Vec<_>>()
-    };
-    joined.iter().flat_map(cut).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use changefeed_core::Continuation;
-
-    use super::*;
-
-    fn piece(range: &str, after: &str) -> Piece {
-        Piece { range: range.parse().unwrap(), start: Continuation::from_token(after).into() }
-    }
-
-    fn live(ranges: &[&str]) -> Vec<PhysicalRange> {
-        let physical =
-            |(id, range): (u64, &&str)| PhysicalRange { id: id.into(), range: range.parse().unwrap(), parents: vec![] };
-        (0..).zip(ranges).map(physical).collect()
-    }
-
-    #[test]
-    fn pieces_are_cut_at_new_boundaries_and_joined_where_they_stand_together() {
-        for (pieces, ranges, fitted) in [
-            (vec![piece("-FF", "7")], vec!["-FF"], vec![piece("-FF", "7")]),
-            (vec![piece("-FF", "7")], vec!["-20", "20-FF"], vec![piece("-20", "7"), piece("20-FF", "7")]),
-            (vec![piece("20-FF", "7"), piece("-20", "7")], vec!["-FF"], vec![piece("-FF", "7")]),
-            (vec![piece("20-FF", "8"), piece("-20", "7")], vec!["-FF"], vec![piece("-20", "7"), piece("20-FF", "8")]),
-            (
-                vec![piece("10-30", "7")],
-                vec!["-20", "20-28", "28-FF"],
-                vec![piece("10-20", "7"), piece("20-28", "7"), piece("28-30", "7")],
-            ),
-        ] {
-            assert_eq!(fit(pieces, &live(&ranges)), fitted);
-        }
     }
 }

@@ -1,0 +1,81 @@
+//! The handle to a processor for operators; pause and resume.
+
+use std::sync::Arc;
+
+use changefeed_core::{Container, Result};
+
+use super::{
+    scope::{Scope, chosen},
+    update::update,
+};
+use crate::{
+    lease::{document::LeaseDocument, prefix::LeaseToken, timing::LeaseTiming},
+    runtime::{Runtime, TokioRuntime},
+    tools::snapshot::ProcessorRef,
+};
+
+/// Operator commands: seek, reset, pause, resume. Hosts may be running or not: what is written into a lease reaches its
+/// owner at the owner's next write. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Control {
+    pub(super) processor: ProcessorRef,
+    pub(super) timing: LeaseTiming,
+    runtime: Option<Arc<dyn Runtime>>,
+}
+
+impl Control {
+    /// Control of the processor `name`.
+    pub fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
+        let timing = LeaseTiming::for_container(leases);
+        Self { processor: ProcessorRef::new(name, monitored, leases), timing, runtime: None }
+    }
+
+    /// The intervals that the hosts use. Default: as for a processor.
+    #[must_use]
+    pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// Where time comes from: for simulations. Default: tokio and the operating system.
+    #[must_use]
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Has no work begin on these leases until they are resumed; owners finish their batch, store progress and let
+    /// go. Returns those that were not paused before. Leases that come from a split of a paused one are paused, too.
+    ///
+    /// # Errors
+    /// `ItemNotFound` if there is no such processor or lease, `Unavailable` if a lease kept changing, and those of
+    /// the store.
+    pub async fn pause(&self, scope: Scope) -> Result<Vec<LeaseToken>> {
+        self.set_paused(scope, true).await
+    }
+
+    /// Lets work go on. Returns the leases that were paused.
+    ///
+    /// # Errors
+    /// As for [`Control::pause`].
+    pub async fn resume(&self, scope: Scope) -> Result<Vec<LeaseToken>> {
+        self.set_paused(scope, false).await
+    }
+
+    async fn set_paused(&self, scope: Scope, paused: bool) -> Result<Vec<LeaseToken>> {
+        let look = self.processor.snapshot().await?;
+        let mut changed = Vec::new();
+        for lease in chosen(&look, &scope)? {
+            if lease.document.is_paused() != paused {
+                let done = |document: &LeaseDocument| document.is_paused() == paused;
+                update(&look.store, lease, done, |document| document.set_paused(paused)).await?;
+                changed.push(lease.document.token.clone());
+            }
+        }
+        Ok(changed)
+    }
+
+    pub(super) fn clock(&self) -> Arc<dyn Runtime> {
+        self.runtime.clone().unwrap_or_else(TokioRuntime::new)
+    }
+}

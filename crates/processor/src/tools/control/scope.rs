@@ -1,0 +1,38 @@
+//! The scope of a command: which leases it is about.
+
+use changefeed_core::{Error, ErrorKind, Result};
+
+use crate::{
+    lease::{prefix::LeaseToken, store::StoredLease},
+    tools::snapshot::Snapshot,
+};
+
+/// Which leases are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of the processor.
+    All,
+    /// One, by its token.
+    Lease(LeaseToken),
+}
+
+/// The leases that are meant; tombstones never are. Refuses to go on beside documents that cannot be read, if all are
+/// meant: one of them would stay as it was.
+pub(super) fn chosen<'a>(look: &'a Snapshot, scope: &Scope) -> Result<Vec<&'a StoredLease>> {
+    match scope {
+        Scope::All => match look.listing.broken.first() {
+            Some((id, error)) => {
+                Err(Error::new(ErrorKind::Corrupt, format!("document {id} cannot be read: {error}; nothing was done")))
+            }
+            None => Ok(look.leases().collect()),
+        },
+        Scope::Lease(token) => match look.leases().find(|lease| lease.document.token == *token) {
+            Some(lease) => Ok(vec![lease]),
+            None => {
+                let known: Vec<&str> = look.leases().map(|lease| lease.document.token.as_str()).collect();
+                let message = format!("there is no lease {token}: the leases are {}", known.join(", "));
+                Err(Error::new(ErrorKind::ItemNotFound, message))
+            }
+        },
+    }
+}

@@ -1,0 +1,44 @@
+//! The situations that a lease can be in.
+
+use serde::Serialize;
+
+/// The situations a lease can be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// The container has never had a change.
+    NoData,
+    /// Everything was handled.
+    CaughtUp,
+    /// There is work, and an owner who does it.
+    Working,
+    /// There is work and a living owner, but no progress was stored while we watched.
+    DelegateRunning,
+    /// The delegate keeps failing.
+    Retrying,
+    /// The store asks us to slow down.
+    Throttled,
+    /// The feed cannot be read.
+    FeedFailing,
+    /// The dead-letter container cannot be written.
+    DeadLetterFailing,
+    /// The checkpoint has left the retention of an all-versions feed.
+    Expired,
+    /// No host owns it.
+    Unowned,
+    /// Its owner gives no sign of life.
+    OwnerSilent,
+    /// Another host asked for it.
+    HandOver,
+    /// Its range was split or merged, and its successors are not there yet.
+    SplitPending,
+    /// An operator paused it.
+    Paused,
+    /// Left over from a split or merge.
+    Tombstone,
+    /// Its document cannot be read.
+    Broken,
+    /// It has no document.
+    Missing,
+}
