@@ -13,6 +13,10 @@ const PARTS: usize = 32;
 /// A number of items that is not known.
 const UNKNOWN: usize = 1 << 30;
 
+/// How many pages after a manual checkpoint are delivered in isolation, if the item was not found before it. A user who
+/// stores progress by time stores it after fewer items than usual, since isolation is slow.
+const PAGES_AFTER_CHECKPOINT: usize = 10;
+
 /// So many crashes during the delivery of one item alone make it a dead letter.
 const CRASHES: u32 = 2;
 
@@ -141,6 +145,13 @@ impl CrashIsolation {
         }
     }
 
+    /// The user has stored progress. The item is not far, if it was not passed; `None` if the isolation is over.
+    pub(crate) fn after_checkpoint(mut self, max_items: usize) -> Option<Self> {
+        self.remaining = self.remaining.min(PAGES_AFTER_CHECKPOINT * max_items).saturating_sub(self.passed);
+        self.passed = 0;
+        (!self.is_over()).then_some(self)
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.passed >= self.remaining
     }
@@ -222,6 +233,18 @@ mod tests {
         isolation.passed(500, false);
         assert!(!isolation.is_over());
         assert_eq!(isolation.treatment("2:b"), Treatment::Skip);
+    }
+
+    #[test]
+    fn a_manual_checkpoint_does_not_end_the_isolation_before_the_item_is_reached() {
+        let policy = Policy { manual: true, ..POLICY };
+        let mut isolation = CrashIsolation::resume(None, 5, policy, 8).unwrap();
+        for _ in 0..79 {
+            isolation.passed(1, false);
+            isolation = isolation.after_checkpoint(8).expect("not over yet");
+        }
+        isolation.passed(1, false);
+        assert_eq!(isolation.after_checkpoint(8), None, "crashes that no item caused must not slow it down for ever");
     }
 
     #[test]

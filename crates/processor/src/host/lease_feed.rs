@@ -123,12 +123,13 @@ impl LeaseFeed {
         let prefix = self.store.prefix().leases();
         let mut concerned = false;
         for change in page.changes.iter().filter(|change| change.id.starts_with(&prefix)) {
-            let Some(Summarised { token, etag, summary }) = change.current.as_deref().and_then(LeaseSummary::parse)
+            let Some(Summarised { token, etag, sign, summary }) =
+                change.current.as_deref().and_then(LeaseSummary::parse)
             else {
                 concerned = true;
                 continue;
             };
-            records.see(&token, etag, now);
+            records.see(&token, etag, sign, now);
             let undisturbed = summary.is_undisturbed(session) && records.has_task(&token);
             if self.known.get(&token) != Some(&summary) {
                 concerned |= !undisturbed;

@@ -5,14 +5,18 @@ use std::{collections::BTreeMap, time::Duration};
 use changefeed_core::ETag;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::lease::{document::LeaseDocument, prefix::LeaseToken, signals::CommandSender, store::Listing};
+use crate::lease::{
+    document::{LeaseDocument, SignOfLife},
+    prefix::LeaseToken,
+    signals::CommandSender,
+    store::Listing,
+};
 
 /// What a host knows about one lease.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseRecord {
-    /// The version that was last seen to be new, and when, on this host's monotonic clock. A version that is not known
-    /// equals no other.
-    seen: Option<(Option<ETag>, Duration)>,
+    /// The last version that was seen.
+    seen: Option<Seen>,
     /// How long its owner may be silent.
     expires_after: Duration,
     /// Who asks for it.
@@ -29,6 +33,15 @@ pub(crate) struct LeaseRecord {
     pub(crate) task: Option<RunningTask>,
     /// After a panic: not acquired by this host before this moment.
     pub(crate) not_before: Option<Duration>,
+}
+
+/// A version of a lease, and since when its owner has been silent, on this host's monotonic clock.
+#[derive(Debug)]
+struct Seen {
+    /// None if the version is not known: it equals no other.
+    etag: Option<ETag>,
+    sign: SignOfLife,
+    since: Duration,
 }
 
 /// A lease task, as its host knows it. Dropping it aborts the task.
@@ -63,14 +76,17 @@ pub(crate) struct Records(BTreeMap<LeaseToken, LeaseRecord>);
 impl LeaseRecord {
     /// Whether nothing was written to the lease for as long as its owner promised.
     pub(crate) fn is_silent(&self, now: Duration) -> bool {
-        self.seen.as_ref().is_some_and(|(_, since)| now.saturating_sub(*since) >= self.expires_after)
+        self.seen.as_ref().is_some_and(|seen| now.saturating_sub(seen.since) >= self.expires_after)
     }
 
-    fn see(&mut self, etag: Option<ETag>, now: Duration) {
-        let known = self.seen.as_ref().is_some_and(|(seen, _)| seen.is_some() && *seen == etag);
-        if !known {
-            self.seen = Some((etag, now));
-        }
+    fn see(&mut self, etag: Option<ETag>, sign: SignOfLife, now: Duration) {
+        let since = match &self.seen {
+            Some(seen) if seen.etag.is_some() && seen.etag == etag => return,
+            // Somebody else wrote: a request, its end, a pause.
+            Some(seen) if seen.sign == sign && sign.is_dated() => seen.since,
+            _ => now,
+        };
+        self.seen = Some(Seen { etag, sign, since });
     }
 
     fn take_in(
@@ -81,7 +97,7 @@ impl LeaseRecord {
         instance: &str,
         now: Duration,
     ) {
-        self.see(Some(etag.clone()), now);
+        self.see(Some(etag.clone()), SignOfLife::from(document), now);
         self.expires_after = document.expires_after(own_expiration);
         let request = document.hand_over().map(|request| request.to);
         let epoch = document.epoch();
@@ -124,8 +140,8 @@ impl Records {
     }
 
     /// Takes in one version of a lease that was read at `now`.
-    pub(crate) fn see(&mut self, token: &LeaseToken, etag: Option<ETag>, now: Duration) {
-        self.entry(token).see(etag, now);
+    pub(crate) fn see(&mut self, token: &LeaseToken, etag: Option<ETag>, sign: SignOfLife, now: Duration) {
+        self.entry(token).see(etag, sign, now);
     }
 
     pub(crate) fn get(&self, token: &LeaseToken) -> Option<&LeaseRecord> {
@@ -166,7 +182,18 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
+    use changefeed_core::{FeedRange, Mode};
+
     use super::*;
+    use crate::lease::document::LeaseVersion;
+
+    fn lease(time: &str) -> LeaseDocument {
+        let token = "0".parse().unwrap();
+        let mut lease =
+            LeaseDocument::new("x..0".into(), None, LeaseVersion::Range, token, FeedRange::full(), Mode::LatestVersion);
+        lease.timestamp = Some(time.into());
+        lease
+    }
 
     #[test]
     fn an_owner_is_silent_while_one_version_is_seen_for_as_long_as_it_promised() {
@@ -174,15 +201,32 @@ mod tests {
         let version = |etag: &'static str| Some(ETag::new(etag).unwrap());
         let mut record = LeaseRecord { expires_after: at(60), ..LeaseRecord::default() };
         assert!(!record.is_silent(at(1000)));
-        record.see(version("\"a\""), at(0));
-        record.see(version("\"a\""), at(30));
+        let renewed = |time: &str| SignOfLife::from(&lease(time));
+        record.see(version("\"a\""), renewed("1"), at(0));
+        record.see(version("\"a\""), renewed("1"), at(30));
         assert!(!record.is_silent(at(59)) && record.is_silent(at(60)));
-        record.see(version("\"b\""), at(70));
+        record.see(version("\"b\""), renewed("2"), at(70));
         assert!(!record.is_silent(at(129)) && record.is_silent(at(130)));
-        // A version that is not known may be a new one.
-        record.see(None, at(140));
-        record.see(None, at(150));
+        // A version that is not known, of an author that writes no time, may be a new one.
+        record.see(None, SignOfLife::default(), at(140));
+        record.see(None, SignOfLife::default(), at(150));
         assert!(!record.is_silent(at(209)) && record.is_silent(at(210)));
+    }
+
+    #[test]
+    fn a_request_is_no_sign_of_life_of_the_owner() {
+        let at = Duration::from_secs;
+        let version = |etag: &'static str| Some(ETag::new(etag).unwrap());
+        let mut record = LeaseRecord { expires_after: at(60), ..LeaseRecord::default() };
+        let mut owned = lease("1");
+        record.see(version("\"a\""), SignOfLife::from(&owned), at(0));
+        owned.set_hand_over(Some("host-2"));
+        record.see(version("\"b\""), SignOfLife::from(&owned), at(50));
+        assert!(record.is_silent(at(60)));
+        // A new owner is, whoever wrote its name.
+        owned.owner = Some("host-3".into());
+        record.see(version("\"c\""), SignOfLife::from(&owned), at(70));
+        assert!(!record.is_silent(at(129)));
     }
 
     #[test]

@@ -25,6 +25,6 @@ pub use self::{
     properties::{Attempts, HandOver, OwnerKind},
     search::Search,
     status::Status,
-    summary::{LeaseSummary, Summarised},
+    summary::{LeaseSummary, SignOfLife, Summarised},
 };
 pub(crate) use self::{properties::LONGEST_PROMISE, status::one_line};

@@ -420,8 +420,8 @@ impl LeaseState {
         let before = self.writes.continuation().map(str::to_owned);
         let stored = self.writes.succeeded(facts.confirmed);
         if self.settings.policy.manual && before.as_deref() != self.writes.continuation() {
-            // The checkpoint has passed the batches that crashed, or the user says so.
-            self.memory.isolation = None;
+            let isolation = self.memory.isolation.take();
+            self.memory.isolation = isolation.and_then(|isolation| isolation.after_checkpoint(self.settings.max_items));
         }
         self.signals.facts = facts;
         if !stored.is_empty() {

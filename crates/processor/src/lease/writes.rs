@@ -34,6 +34,8 @@ pub(crate) struct Writes {
     progress: Option<Progress>,
     attempts: Option<u32>,
     search: Option<Option<Search>>,
+    /// The position of the search, and the page that it lies in.
+    mark: Option<(u64, Search)>,
     status: Option<Status>,
     urgency: Urgency,
     transfer: Option<Transfer>,
@@ -73,6 +75,7 @@ impl Writes {
             progress: None,
             attempts: None,
             search: None,
+            mark: None,
             status: None,
             urgency: Urgency::Deferred,
             transfer: None,
@@ -129,9 +132,12 @@ impl Writes {
 
     fn note(&mut self, progress: Progress, urgency: Urgency) {
         if self.progress.as_ref().is_none_or(|noted| noted.page < progress.page) && !self.is_stored(progress.page) {
+            let page = progress.page;
             self.progress = Some(progress);
-            // They belong to the batch that this passes.
-            (self.attempts, self.search) = (None, None);
+            // They belong to the batch that this passes, unless the user stores progress late.
+            self.attempts = None;
+            self.mark.take_if(|(marked, _)| *marked <= page);
+            self.search = self.mark.clone().map(|(_, search)| Some(search));
             self.urgency = self.urgency.max(urgency);
         }
     }
@@ -142,8 +148,9 @@ impl Writes {
         self.urgency = self.urgency.max(Urgency::Soon);
     }
 
-    /// Stores the position of the search for poison items: at once if the next call waits for it.
-    pub(crate) fn set_search(&mut self, search: Option<Search>, now: bool) {
+    /// Stores the position of the search for poison items in a page: at once if the next call waits for it.
+    pub(crate) fn set_search(&mut self, search: Option<Search>, page: u64, now: bool) {
+        self.mark = search.clone().map(|search| (page, search));
         self.search = Some(search);
         self.urgency = self.urgency.max(if now { Urgency::Now } else { Urgency::Soon });
     }

@@ -19,6 +19,8 @@ pub struct Lease {
     pub range: Option<KeyRange>,
     /// When it was last written.
     pub written: u64,
+    /// When its owner last wrote it, or somebody a new owner.
+    pub renewed: u64,
     /// Since when it has been requested.
     pub requested: Option<u64>,
     /// Since when it has been paused.
@@ -46,6 +48,12 @@ pub struct Writer {
 }
 
 impl Lease {
+    /// Whether a write shows that the owner is alive, or that there is another: a request shows neither.
+    pub fn is_renewed(&self, new: &LeaseDocument) -> bool {
+        let before = &self.document;
+        (&before.owner, before.session(), &before.timestamp) != (&new.owner, new.session(), &new.timestamp)
+    }
+
     /// Whether a host moves the lease to where an operator moved the one that it was created from.
     pub fn follows_parent(&self, new: &LeaseDocument) -> bool {
         let before = &self.document;

@@ -160,6 +160,9 @@ impl LeaseChecker {
             }
         }
         lease.written = writer.now;
+        if old.as_ref().is_none_or(|old| old.is_renewed(&new)) {
+            lease.renewed = writer.now;
+        }
         lease.paused = new.is_paused().then(|| old.as_ref().and_then(|old| old.paused).unwrap_or(writer.now));
         let shape = |lease: &Lease| (lease.range.clone(), lease.document.is_gone());
         self.tiling.changed |= old.as_ref().is_none_or(|old| shape(old) != shape(&lease));
@@ -211,6 +214,7 @@ impl LeaseChecker {
             holder,
             range,
             written: writer.now,
+            renewed: writer.now,
             requested: None,
             paused: None,
             sought,
@@ -252,6 +256,7 @@ impl LeaseChecker {
             holder,
             range,
             written: writer.now,
+            renewed: writer.now,
             requested: None,
             paused: None,
             sought: old.and_then(|old| old.sought),
@@ -406,7 +411,7 @@ impl LeaseChecker {
             before,
             holder,
             edited: old.edited,
-            silent: writer.now - old.written,
+            silent: writer.now - old.renewed,
             requested: old.requested.map(|since| writer.now - since),
             taker: (writer.process, taker),
             counts: (self.count(before.owner.as_deref()), self.count(Some(&taker.name))),
@@ -457,7 +462,7 @@ impl LeaseChecker {
         }
         let duplicate = self.leases.values().any(|lease| lease.document.token == token);
         let expiration = self.processes.get(&writer.process).map_or(0, |process| process.expiration);
-        let abandoned = old.document.owner.is_none() || writer.now - old.written >= expiration * 9 / 10;
+        let abandoned = old.document.owner.is_none() || writer.now - old.renewed >= expiration * 9 / 10;
         if old.holder != Some(writer.process) && !old.document.is_gone() && !abandoned && !duplicate {
             let message = format!("{} deleted lease {token} of {:?}", self.name(writer.process), old.document.owner);
             return Err(("S4", message));

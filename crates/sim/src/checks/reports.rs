@@ -50,7 +50,8 @@ pub fn store_panics(sim: &Arc<Simulation>, process: ProcessId, host: usize) {
     });
 }
 
-/// A read of the feed will never return: the host must report it, as long as the lease stays its own.
+/// A read of the feed will never return: the host must report it, as long as the lease stays its own and no call runs,
+/// which makes the read one ahead.
 pub fn read_hangs(sim: &Arc<Simulation>, process: ProcessId, host: usize, range: String) {
     let now = sim.exec.now();
     let begun = *sim.reports.lock().hung.entry((process, range.clone())).or_insert(now);
@@ -69,7 +70,8 @@ pub fn read_hangs(sim: &Arc<Simulation>, process: ProcessId, host: usize, range:
             let lease = leases.leases().find(of_range);
             lease.is_some_and(|lease| {
                 let ended = leases.ownerships.end_of(process, &lease.document.token).is_some_and(|(at, _)| at >= begun);
-                lease.holder == Some(process) && !ended && lease.paused.is_none()
+                let ahead = sim.deliveries.lock().running_since(process, &lease.document.token).is_some();
+                lease.holder == Some(process) && !ended && !ahead && lease.paused.is_none()
             })
         };
         if held && !sim.reports.lock().has_error_since(process, begun) {

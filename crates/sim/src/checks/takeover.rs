@@ -53,7 +53,7 @@ pub struct Takeover<'a> {
     pub holder: Option<(ProcessId, &'a Process)>,
     /// Whether the document was edited by hand.
     pub edited: bool,
-    /// How long the document had been unchanged.
+    /// How long its owner had not written it.
     pub silent: u64,
     /// How long the hand-over request for it has been there.
     pub requested: Option<u64>,

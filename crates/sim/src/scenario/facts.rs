@@ -33,7 +33,8 @@ impl Scenario {
             self.workload.poison_per_mille + self.workload.unparsable_per_mille == 0 && self.workload.killers == 0;
         let alive = matches!(self.final_step, FinalStep::Stay | FinalStep::Stop);
         let stored = matches!(self.processor.checkpoint, CheckpointPlan::Automatic | CheckpointPlan::Manual(1));
-        let healthy = self.delegate.is_healthy() && (self.delegate.slow_per_mille == 0 || !self.processor.forced_steal);
+        let healthy = self.delegate.is_healthy()
+            && (!self.processor.forced_steal || self.delegate.slow_per_mille + self.delegate.long_per_mille == 0);
         let alone = self.neighbours.is_empty() && self.legacy.is_none() && self.network.panics == 0;
         self.is_calm() && healthy && clean && alive && stored && alone && self.faults.iter().all(planned)
     }

@@ -18,8 +18,33 @@ pub struct Summarised {
     pub token: LeaseToken,
     /// The version; none if the document does not say.
     pub etag: Option<ETag>,
+    /// What only the owner changes.
+    pub sign: SignOfLife,
     /// The summary.
     pub summary: LeaseSummary,
+}
+
+/// What changes with each write of the owner and with each change of owner, but not with a request for the lease: a host
+/// that asks a dead owner must not make it look alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SignOfLife {
+    owner: Option<String>,
+    session: Option<String>,
+    timestamp: Option<String>,
+}
+
+impl SignOfLife {
+    /// Whether the owner writes times. If not, any write may be its own.
+    pub fn is_dated(&self) -> bool {
+        self.timestamp.is_some()
+    }
+}
+
+impl From<&LeaseDocument> for SignOfLife {
+    fn from(document: &LeaseDocument) -> Self {
+        let session = document.session().map(str::to_owned);
+        Self { owner: document.owner.clone(), session, timestamp: document.timestamp.clone() }
+    }
 }
 
 /// Who owns a lease and who asks for it. A checkpoint or a renewal changes nothing of it.
@@ -35,7 +60,7 @@ pub struct LeaseSummary {
 impl LeaseSummary {
     /// Reads a document without keeping it; none if that cannot be done.
     pub fn parse(body: &[u8]) -> Option<Summarised> {
-        let Skeleton { token, etag, owner, properties } = serde_json::from_slice(body).ok()?;
+        let Skeleton { token, etag, timestamp, owner, properties } = serde_json::from_slice(body).ok()?;
         let text = |key: &str| -> Option<String> {
             let found = properties.iter().flat_map(|properties| &properties.0).find(|(own, _)| own == key);
             found.map(|(_, text)| text.to_string()).filter(|text| !text.is_empty())
@@ -48,7 +73,9 @@ impl LeaseSummary {
             gone: text(GONE).is_some_and(|text| text == "true"),
         };
         let etag = etag.and_then(|etag| ETag::new(&*etag).ok());
-        Some(Summarised { token: token.parse().ok()?, etag, summary })
+        let (owner, session) = (summary.owner.clone(), summary.session.clone());
+        let sign = SignOfLife { owner, session, timestamp: timestamp.map(Cow::into_owned) };
+        Some(Summarised { token: token.parse().ok()?, etag, sign, summary })
     }
 
     /// Whether the lease is this session's, and nobody wants anything of it.
@@ -75,6 +102,8 @@ struct Skeleton<'a> {
     token: Cow<'a, str>,
     #[serde(rename = "_etag", borrow, default)]
     etag: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    timestamp: Option<Cow<'a, str>>,
     #[serde(rename = "Owner", borrow, default)]
     owner: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -130,8 +159,8 @@ mod tests {
     }
 
     fn summary(lease: &LeaseDocument) -> LeaseSummary {
-        let Summarised { token, summary, .. } = LeaseSummary::parse(&lease.to_json()).unwrap();
-        assert_eq!(token, lease.token);
+        let Summarised { token, sign, summary, .. } = LeaseSummary::parse(&lease.to_json()).unwrap();
+        assert_eq!((token, sign), (lease.token.clone(), SignOfLife::from(lease)));
         assert_eq!(summary, LeaseSummary::from(lease), "as the whole document says");
         summary
     }

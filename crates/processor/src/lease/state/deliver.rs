@@ -64,7 +64,7 @@ impl LeaseState {
             }
             Step::Mark(search) => {
                 delivering.stage = Stage::Marking;
-                self.writes.set_search(Some(search), true);
+                self.writes.set_search(Some(search), self.feed.page, true);
             }
             Step::DeadLetter(letter) => {
                 delivering.stage = Stage::DeadLettering;
@@ -133,7 +133,7 @@ impl LeaseState {
         }
         if let Some(isolation) = self.memory.isolation.as_mut().filter(|_| isolated) {
             isolation.passed(count, automatic);
-            self.writes.set_search(isolation.mark_between(), false);
+            self.writes.set_search(isolation.mark_between(), self.feed.page + 1, false);
             if isolation.is_over() {
                 self.memory.isolation = None;
             }
@@ -209,7 +209,7 @@ impl LeaseState {
             && let Some(first) = (moment.name)(first)
         {
             let search = Search { first: Some(first), window, ..Search::default() };
-            self.writes.set_search(Some(search), false);
+            self.writes.set_search(Some(search), self.feed.page, false);
         }
         self.report(report, detected, effects);
     }
