@@ -119,7 +119,7 @@ impl<'a> Bootstrap<'a> {
     }
 
     /// Makes the leases, unless another host has finished between our look and our lock: then a lease that is missing
-    /// was lost, and must not begin anew.
+    /// was lost, and must not start over.
     async fn make(&self, lock: &mut Lock<'_>) -> Result<StartPositions> {
         match self.created().await? {
             Some(positions) => Ok(positions),
@@ -156,7 +156,7 @@ impl<'a> Bootstrap<'a> {
         };
         let positions =
             join_bounded(ranges.iter().map(position).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
-        let positions = StartPositions::new(crate::planted!(StartNotAnchored => Vec::new(); positions));
+        let positions = StartPositions::new(crate::planted!(StartNotStored => Vec::new(); positions));
         let missing = coverage::missing(&ranges, &listing.range_leases(&ranges));
         for some in missing.chunks(AT_ONCE) {
             let until = lock.keep().await?;
