@@ -22,7 +22,7 @@ pub struct Continuation {
 }
 
 impl Continuation {
-    /// From a stored text. It is judged by the store that reads it.
+    /// From a stored text. The store that reads it checks it.
     pub fn from_token(token: impl Into<Arc<str>>) -> Self {
         Self { token: token.into(), container: None }
     }
@@ -72,7 +72,7 @@ impl Continuation {
         {
             return Err(Error::new(
                 ErrorKind::ForeignContinuation,
-                format!("continuation {self} belongs to container {own}, not to {container}: start this one anew"),
+                format!("continuation {self} belongs to container {own}, not to {container}: start this one again"),
             ));
         }
         let quoted = self.token.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));

@@ -25,7 +25,7 @@ impl ItemId {
     /// character.
     pub fn new(id: impl Into<Arc<str>>) -> Result<Self> {
         let id = id.into();
-        let complaint = if id.is_empty() {
+        let problem = if id.is_empty() {
             "is empty"
         } else if id.chars().count() > MAX_ID_CHARS {
             "is longer than 255 characters"
@@ -37,7 +37,7 @@ impl ItemId {
             return Ok(Self(id));
         };
         let shown: String = id.chars().take(64).collect();
-        Err(Error::new(ErrorKind::BadId, format!("id {shown:?} {complaint}: choose another id")))
+        Err(Error::new(ErrorKind::BadId, format!("id {shown:?} {problem}: choose another id")))
     }
 
     /// The id as text.

@@ -33,10 +33,10 @@ pub enum Mutant {
     SlowReadDropped,
     /// A lease is granted without the progress that was made.
     GrantBeforeCheckpoint,
-    /// An owner that is alive but does not answer a request is robbed.
+    /// A lease is stolen from an owner that is alive but does not answer a request.
     ImpatientSteal,
     /// A processor that starts from now does not store where that was.
-    StartNotAnchored,
+    StartNotStored,
     /// Holes in the coverage are not repaired.
     HolesNotRepaired,
     /// A panic inside a store is not reported.

@@ -11,50 +11,50 @@ use changefeed::{
 use shop::{Order, Seen, Shop, order, until};
 
 /// Item, operation, version before and after.
-type Story = Arc<Mutex<Vec<(String, Operation, Option<u64>, Option<u64>)>>>;
+type Log = Arc<Mutex<Vec<(String, Operation, Option<u64>, Option<u64>)>>>;
 
-async fn host(shop: &Shop, story: &Story) -> Running {
-    let story = Arc::clone(story);
-    let tell = move |versions: Versions<Order>, _: Context| {
-        let story = Arc::clone(&story);
+async fn host(shop: &Shop, log: &Log) -> Running {
+    let log = Arc::clone(log);
+    let record = move |versions: Versions<Order>, _: Context| {
+        let log = Arc::clone(&log);
         async move {
             let version = |order: Option<Order>| order.map(|order| order.version);
-            let told =
+            let entries =
                 versions.into_iter().map(|one| (one.id, one.operation, version(one.previous), version(one.current)));
-            story.lock().expect("lock").extend(told);
+            log.lock().expect("lock").extend(entries);
             Ok(())
         }
     };
     let processor = Processor::builder("mailer", &shop.orders, &shop.leases).all_versions();
     let processor = processor.instance_name("worker-1").runtime(shop.runtime());
-    processor.build(tell).expect("build").start().await.expect("start")
+    processor.build(record).expect("build").start().await.expect("start")
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_version_and_delete_arrives_in_order_with_what_was_before() {
     let shop = Shop::with_history().await;
-    let story = Story::default();
+    let log = Log::default();
     shop.write(0..5, 0).await;
-    let running = host(&shop, &story).await;
+    let running = host(&shop, &log).await;
     shop.write(7..8, 1).await;
     shop.write(7..8, 2).await;
     shop.orders.delete("c7", "o7").await.expect("delete");
     shop.write(7..8, 3).await;
-    let length = || story.lock().expect("lock").len();
+    let length = || log.lock().expect("lock").len();
     until("delivery", || length() == 4).await;
     running.stop().await.expect("stop");
-    let told = |operation, before, after| ("o7".to_owned(), operation, before, after);
+    let entry = |operation, before, after| ("o7".to_owned(), operation, before, after);
     let expected = [
-        told(Operation::Create, None, Some(1)),
-        told(Operation::Replace, Some(1), Some(2)),
-        told(Operation::Delete, Some(2), None),
-        told(Operation::Create, None, Some(3)),
+        entry(Operation::Create, None, Some(1)),
+        entry(Operation::Replace, Some(1), Some(2)),
+        entry(Operation::Delete, Some(2), None),
+        entry(Operation::Create, None, Some(3)),
     ];
-    assert_eq!(*story.lock().expect("lock"), expected);
+    assert_eq!(*log.lock().expect("lock"), expected);
     // What happens while no host runs is not lost.
     shop.orders.delete("c7", "o7").await.expect("delete");
     shop.write(0..5, 1).await;
-    let running = host(&shop, &story).await;
+    let running = host(&shop, &log).await;
     until("delivery", || length() == 10).await;
     running.stop().await.expect("stop");
 }
@@ -62,8 +62,8 @@ async fn every_version_and_delete_arrives_in_order_with_what_was_before() {
 #[tokio::test(start_paused = true)]
 async fn all_versions_survive_a_split() {
     let shop = Shop::with_history().await;
-    let story = Story::default();
-    let running = host(&shop, &story).await;
+    let log = Log::default();
+    let running = host(&shop, &log).await;
     for version in 1..=6 {
         shop.write(0..20, version).await;
         if version % 2 == 0 {
@@ -71,12 +71,12 @@ async fn all_versions_survive_a_split() {
             shop.engine.catalog().split("shop", "history", &range, None).await.expect("split");
         }
     }
-    until("delivery", || story.lock().expect("lock").len() == 120).await;
+    until("delivery", || log.lock().expect("lock").len() == 120).await;
     running.stop().await.expect("stop");
-    let story = story.lock().expect("lock");
+    let log = log.lock().expect("lock");
     for item in 0..20 {
         let id = order(item, 0).id;
-        let versions: Vec<u64> = story.iter().filter(|told| told.0 == id).filter_map(|told| told.3).collect();
+        let versions: Vec<u64> = log.iter().filter(|entry| entry.0 == id).filter_map(|entry| entry.3).collect();
         assert_eq!(versions, [1, 2, 3, 4, 5, 6], "{id}");
     }
 }
@@ -99,7 +99,7 @@ async fn a_container_without_history_and_a_start_in_the_past_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_processor_cannot_change_its_mode() {
     let shop = Shop::with_history().await;
-    let running = host(&shop, &Story::default()).await;
+    let running = host(&shop, &Log::default()).await;
     running.stop().await.expect("stop");
     let processor = shop.processor("worker-1").build(|_: changefeed::Changes<Order>, _: Context| async { Ok(()) });
     let error = processor.expect("build").start().await.expect_err("another mode");

@@ -75,7 +75,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-async fn hear(notifications: &mut broadcast::Receiver<Notification>, wanted: impl Fn(&Notification) -> bool) {
+async fn wait_for(notifications: &mut broadcast::Receiver<Notification>, wanted: impl Fn(&Notification) -> bool) {
     loop {
         match notifications.recv().await {
             Ok(notification) if wanted(&notification) => return,
@@ -92,7 +92,7 @@ async fn a_call_that_blocks_its_thread_is_reported_when_its_timeout_has_passed()
     let (running, block, _) = start_blocked(processor(&shop, "worker-1").delegate_timeout(TIMEOUT)).await;
     let mut notifications = running.notifications();
     let failed = |n: &Notification| matches!(n, Notification::Error(Some(_), Failure::Delegate(_)));
-    within("a report of the timeout", hear(&mut notifications, failed)).await;
+    within("a report of the timeout", wait_for(&mut notifications, failed)).await;
     drop(block);
     drop(running);
 }
@@ -136,8 +136,8 @@ async fn without_a_timeout_a_blocked_call_keeps_its_lease_and_is_reported_again_
     let (other, mut batches) = start_healthy(processor(&shop, "worker-2")).await;
     for doublings in 0..5 {
         let slow = Duration::from_millis(200) * 2_u32.pow(doublings);
-        let told = move |n: &Notification| matches!(n, Notification::Slow { running, .. } if *running >= slow);
-        within("a report that the call is slow", hear(&mut notifications, told)).await;
+        let reported = move |n: &Notification| matches!(n, Notification::Slow { running, .. } if *running >= slow);
+        within("a report that the call is slow", wait_for(&mut notifications, reported)).await;
     }
     // It has run for longer than an expiration interval.
     assert!(batches.try_recv().is_err(), "its owner is alive");

@@ -6,7 +6,7 @@ mod shop;
 use std::time::Duration;
 
 use changefeed::{Changes, Context, Notification, ProcessorBuilder, Running, Scope};
-use shop::{Calls, Heard, Order, Seen, Shop, checkpoint, pass, until, until_async};
+use shop::{Calls, Notifications, Order, Seen, Shop, checkpoint, pass, until, until_async};
 
 /// Starts a host whose calls end when they are cancelled.
 async fn start_cooperative(builder: ProcessorBuilder<changefeed::Latest>, calls: &Calls) -> Running {
@@ -66,14 +66,14 @@ async fn it_fires_at_a_pause_and_what_the_call_did_is_stored() {
 #[tokio::test(start_paused = true)]
 async fn it_fires_at_a_hand_over_for_that_lease_alone_and_what_the_call_did_is_stored() {
     let shop = Shop::new(2).await;
-    let (calls, seen, heard) = (Calls::default(), Seen::default(), Heard::default());
+    let (calls, seen, notifications) = (Calls::default(), Seen::default(), Notifications::default());
     shop.write(0..50, 1).await;
-    let processor = shop.processor("worker-1").on_notification(heard.listen());
+    let processor = shop.processor("worker-1").on_notification(notifications.listen());
     let running = start_cooperative(processor, &calls).await;
     until("both calls begin", || calls.len() == 2).await;
     let other = shop.host("worker-2", &seen).await;
     let handed_over = |n: &Notification| matches!(n, Notification::HandedOver { to, .. } if to == "worker-2");
-    until("a hand-over", || heard.any(handed_over)).await;
+    until("a hand-over", || notifications.any(handed_over)).await;
     pass(Duration::from_secs(10)).await;
     assert_eq!((calls.len(), finished(&calls)), (2, 1), "the other call goes on");
     assert_eq!(seen.len(), 0, "nothing is delivered again");

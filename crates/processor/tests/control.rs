@@ -8,7 +8,7 @@ use changefeed::{
     Changes, Context, Control, LeaseToken, Position, Processor, RawChanges, Scope, SeekTo,
     core::{Continuation, ErrorKind, StartFrom},
 };
-use shop::{Heard, Order, Seen, Shop, pass, until, until_async};
+use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
 
 fn token(text: &str) -> LeaseToken {
     text.parse().expect("a token")
@@ -92,7 +92,7 @@ async fn a_seek_to_now_skips_what_waits_and_one_lease_can_be_moved_alone() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_is_delivering_cannot_store_what_it_did_before_the_seek() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..10, 1).await;
     let (release, gate) = tokio::sync::watch::channel(false);
     let kept = seen.clone();
@@ -104,14 +104,14 @@ async fn an_owner_that_is_delivering_cannot_store_what_it_did_before_the_seek() 
             Ok(())
         }
     };
-    let processor = shop.processor("worker-1").on_notification(heard.listen()).build(slow).expect("build");
+    let processor = shop.processor("worker-1").on_notification(notifications.listen()).build(slow).expect("build");
     let running = processor.start().await.expect("start");
     until("delivery begins", || seen.len() == 10).await;
     shop.control().seek(SeekTo::Beginning, Scope::All).apply().await.expect("seek");
     pass(Duration::from_secs(3)).await;
     release.send_replace(true);
     until("second delivery", || seen.len() == 20).await;
-    assert!(heard.text().contains("Lost"), "{}", heard.text());
+    assert!(notifications.text().contains("Lost"), "{}", notifications.text());
     running.stop().await.expect("stop");
     let document = &shop.lease_documents().await["0"];
     assert_eq!(document["properties"]["cf.generation"], "1");
@@ -223,7 +223,7 @@ async fn a_reset_is_refused_while_a_host_lives_and_forgets_everything_when_none_
     assert_eq!(shop.control().reset().apply().await.expect("reset"), [token("0"), token("1")]);
     assert!(shop.leases.list("").await.expect("list").is_empty());
     let running = shop.host("worker-1", &seen).await;
-    until("delivery anew", || seen.len() == 20).await;
+    until("delivery once more", || seen.len() == 20).await;
     running.stop().await.expect("stop");
 }
 
@@ -247,7 +247,7 @@ async fn lose_lease(shop: &Shop) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_lost_after_a_seek_is_made_anew_at_the_position_that_was_sought() {
+async fn a_lease_that_is_lost_after_a_seek_is_created_again_at_the_position_of_the_seek() {
     let shop = Shop::new(1).await;
     let seen = Seen::default();
     shop.write(0..10, 1).await;

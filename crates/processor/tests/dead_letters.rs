@@ -1,4 +1,4 @@
-//! Dead letters: the guilty items only, with everything needed to understand them, and their way back.
+//! Dead letters: only failed items, with everything needed to understand them, and their way back.
 
 mod shop;
 
@@ -15,7 +15,7 @@ use changefeed::{
     core::{Container, ErrorKind, Operation},
 };
 use serde_json::{Value, json};
-use shop::{Heard, Order, Seen, Shop, until};
+use shop::{Notifications, Order, Seen, Shop, until};
 
 /// Orders with this version are poison.
 const POISON: u64 = 666;
@@ -38,9 +38,9 @@ impl std::error::Error for SmtpDown {
 
 impl Shop {
     /// A host whose delegate fails for poison, until it is healed.
-    async fn picky_host(&self, seen: &Seen, heard: &Heard, healed: &Arc<AtomicBool>) -> Running {
+    async fn rejecting_host(&self, seen: &Seen, notifications: &Notifications, healed: &Arc<AtomicBool>) -> Running {
         let (seen, healed) = (seen.clone(), Arc::clone(healed));
-        let picky = move |changes: Changes<Order>, ctx: Context| {
+        let rejecting = move |changes: Changes<Order>, ctx: Context| {
             let (seen, healed) = (seen.clone(), Arc::clone(&healed));
             async move {
                 if changes.iter().any(|order| order.version == POISON) && !healed.load(Ordering::SeqCst) {
@@ -50,28 +50,28 @@ impl Shop {
                 Ok(())
             }
         };
-        let processor = self.processor("worker-1").on_notification(heard.listen());
+        let processor = self.processor("worker-1").on_notification(notifications.listen());
         let processor = processor.dead_letter(DeadLetter::to(&self.rejected).after_attempts(3));
-        processor.build(picky).expect("build").start().await.expect("start")
+        processor.build(rejecting).expect("build").start().await.expect("start")
     }
 
-    /// Two poisonous orders among a hundred, one range; ends when the host has buried them and handled the rest.
+    /// Two poisonous orders among a hundred, one range; ends when the host has dead-lettered them and handled the rest.
     async fn with_letters(healed: &Arc<AtomicBool>) -> (Self, Running, Seen) {
         let shop = Self::new(1).await;
-        let (seen, heard) = (Seen::default(), Heard::default());
+        let (seen, notifications) = (Seen::default(), Notifications::default());
         shop.write(0..100, 1).await;
         shop.write(13..14, POISON).await;
         shop.write(64..65, POISON).await;
-        let running = shop.picky_host(&seen, &heard, healed).await;
+        let running = shop.rejecting_host(&seen, &notifications, healed).await;
         until("delivery of the rest", || seen.len() == 98).await;
-        let buried = |notification: &Notification| matches!(notification, Notification::DeadLettered { item, .. } if item == "o64");
-        until("burial", || heard.any(buried)).await;
+        let dead_lettered = |notification: &Notification| matches!(notification, Notification::DeadLettered { item, .. } if item == "o64");
+        until("the dead letter", || notifications.any(dead_lettered)).await;
         (shop, running, seen)
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_guilty_items_alone_are_buried_and_the_rest_proceeds() {
+async fn only_failed_items_become_dead_letters_and_the_rest_is_delivered() {
     let healed = Arc::default();
     let (shop, running, seen) = Shop::with_letters(&healed).await;
     assert!(seen.counts().values().all(|count| *count == 1), "bisecting delivers nothing twice with success");
@@ -98,7 +98,7 @@ async fn letters_are_paged_counted_and_thrown_away() {
     let healed = Arc::default();
     let (shop, running, _) = Shop::with_letters(&healed).await;
     running.stop().await.expect("stop");
-    shop.rejected.create(&json!({"id": "mailer.stranger"})).await.expect("create");
+    shop.rejected.create(&json!({"id": "mailer.unrecognised"})).await.expect("create");
     let letters = shop.letters();
     let (mut found, mut unrecognised, mut after) = (Vec::new(), Vec::new(), None);
     loop {
@@ -110,7 +110,7 @@ async fn letters_are_paged_counted_and_thrown_away() {
             None => break,
         }
     }
-    assert_eq!((found.len(), unrecognised.as_slice()), (2, ["mailer.stranger".to_owned()].as_slice()));
+    assert_eq!((found.len(), unrecognised.as_slice()), (2, ["mailer.unrecognised".to_owned()].as_slice()));
     let summary = letters.summary().await.expect("summary");
     assert_eq!(summary.total, 2);
     assert_eq!(summary.by_error.into_iter().collect::<Vec<_>>(), [("send the mail".to_owned(), 2)]);
@@ -138,7 +138,7 @@ async fn a_letter_goes_back_into_the_container_and_flows_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_letter_does_not_overwrite_a_newer_version_unless_told_to() {
+async fn a_letter_does_not_overwrite_a_newer_version_unless_asked_to() {
     let healed = Arc::default();
     let (shop, running, _) = Shop::with_letters(&healed).await;
     running.stop().await.expect("stop");
@@ -202,11 +202,11 @@ async fn a_redrive_keeps_to_its_rate_and_limit() {
 #[tokio::test(start_paused = true)]
 async fn an_item_that_does_not_parse_is_one_bad_item() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..10, 1).await;
     shop.orders.create(&json!({"id": "odd", "customer": "c1", "version": "one"})).await.expect("create");
     shop.write(10..20, 1).await;
-    let running = shop.picky_host(&seen, &heard, &Arc::default()).await;
+    let running = shop.rejecting_host(&seen, &notifications, &Arc::default()).await;
     until("delivery", || seen.len() == 20).await;
     running.stop().await.expect("stop");
     let letters = shop.letters().list().await.expect("list");
@@ -218,7 +218,7 @@ async fn an_item_that_does_not_parse_is_one_bad_item() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outcomes_decide_item_by_item() {
+async fn results_decide_item_by_item() {
     let shop = Shop::new(1).await;
     let seen = Seen::default();
     shop.write(0..30, 1).await;
@@ -226,7 +226,7 @@ async fn outcomes_decide_item_by_item() {
     let judging = move |changes: Changes<Order>, ctx: Context| {
         let seen = kept.clone();
         async move {
-            let outcome = |order: &Order| match order.id.as_str() {
+            let result = |order: &Order| match order.id.as_str() {
                 "o3" => ItemResult::DeadLetter { reason: "no address".to_owned() },
                 "o4" => ItemResult::Skip,
                 "o5" if ctx.attempt() < 3 => ItemResult::Retry { after: Duration::from_secs(1) },
@@ -235,7 +235,7 @@ async fn outcomes_decide_item_by_item() {
                     ItemResult::Done
                 }
             };
-            Ok(changes.iter().map(outcome).collect::<Vec<_>>())
+            Ok(changes.iter().map(result).collect::<Vec<_>>())
         }
     };
     let processor = shop.processor("worker-1").dead_letter(DeadLetter::to(&shop.rejected));
@@ -250,15 +250,15 @@ async fn outcomes_decide_item_by_item() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outcomes_that_cannot_be_followed_lose_no_item() {
+async fn results_that_cannot_be_applied_lose_no_item() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..30, 1).await;
     let kept = seen.clone();
     let judging = move |changes: Changes<Order>, ctx: Context| {
         let seen = kept.clone();
         async move {
-            let outcome = |order: &Order| match order.id.as_str() {
+            let result = |order: &Order| match order.id.as_str() {
                 "o3" | "o9" if ctx.attempt() < 3 => ItemResult::Retry { after: Duration::from_secs(1) },
                 "o5" if ctx.attempt() < 7 => ItemResult::DeadLetter { reason: "no address".to_owned() },
                 _ => {
@@ -266,22 +266,22 @@ async fn outcomes_that_cannot_be_followed_lose_no_item() {
                     ItemResult::Done
                 }
             };
-            // Without an outcome for the last ten.
-            Ok(changes.iter().take(20).map(outcome).collect::<Vec<_>>())
+            // Without a result for the last ten.
+            Ok(changes.iter().take(20).map(result).collect::<Vec<_>>())
         }
     };
-    let processor = shop.processor("worker-1").on_notification(heard.listen());
+    let processor = shop.processor("worker-1").on_notification(notifications.listen());
     let running = processor.build(judging).expect("build").start().await.expect("start");
     until("delivery", || seen.len() == 30).await;
     assert!(seen.counts().values().all(|count| *count == 1), "{:?}", seen.counts());
-    assert!(heard.text().contains("no dead-letter container is set: no address"), "{}", heard.text());
+    assert!(notifications.text().contains("no dead-letter container is set: no address"), "{}", notifications.text());
     let stalled = |n: &Notification| matches!(n, Notification::Stalled { attempts: 6, .. });
-    assert!(heard.any(stalled), "{}", heard.text());
+    assert!(notifications.any(stalled), "{}", notifications.text());
     running.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_does_not_parse_is_buried_beside_outcomes_for_the_others() {
+async fn an_item_that_does_not_parse_is_dead_lettered_beside_results_for_the_others() {
     let shop = Shop::new(1).await;
     let seen = Seen::default();
     shop.write(0..10, 1).await;
@@ -291,10 +291,10 @@ async fn an_item_that_does_not_parse_is_buried_beside_outcomes_for_the_others() 
     let judging = move |changes: Changes<Order>, ctx: Context| {
         let seen = kept.clone();
         async move {
-            // One outcome too few at the first try.
-            let judged = if ctx.attempt() == 1 && changes.len() > 1 { changes.len() - 1 } else { changes.len() };
-            seen.lock().extend(changes.iter().take(judged).cloned());
-            Ok(vec![ItemResult::Done; judged])
+            // One result too few at the first try.
+            let decided = if ctx.attempt() == 1 && changes.len() > 1 { changes.len() - 1 } else { changes.len() };
+            seen.lock().extend(changes.iter().take(decided).cloned());
+            Ok(vec![ItemResult::Done; decided])
         }
     };
     let processor = shop.processor("worker-1").dead_letter(DeadLetter::to(&shop.rejected));
@@ -307,7 +307,7 @@ async fn an_item_that_does_not_parse_is_buried_beside_outcomes_for_the_others() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_too_large_for_a_letter_is_buried_without_its_body() {
+async fn an_item_too_large_for_a_letter_is_dead_lettered_without_its_body() {
     let shop = Shop::new(1).await;
     let filler = "x".repeat(2 * 1024 * 1024 - 200);
     shop.orders
@@ -315,8 +315,8 @@ async fn an_item_too_large_for_a_letter_is_buried_without_its_body() {
         .await
         .expect("create");
     shop.write(0..3, 1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
-    let running = shop.picky_host(&seen, &heard, &Arc::default()).await;
+    let (seen, notifications) = (Seen::default(), Notifications::default());
+    let running = shop.rejecting_host(&seen, &notifications, &Arc::default()).await;
     until("delivery of the rest", || seen.len() == 3).await;
     running.stop().await.expect("stop");
     let letters = shop.letters().list().await.expect("list");
@@ -332,12 +332,15 @@ async fn letters_live_in_a_container_with_any_partition_key() {
     let rejected: Container =
         database.container("by-processor").partition_key("/processor").create().await.expect("create");
     let shop = Shop { rejected, ..shop };
-    let (seen, heard, healed) = (Seen::default(), Heard::default(), Arc::default());
+    let (seen, notifications, healed) = (Seen::default(), Notifications::default(), Arc::default());
     shop.write(0..5, 1).await;
     shop.write(2..3, POISON).await;
-    let running = shop.picky_host(&seen, &heard, &healed).await;
+    let running = shop.rejecting_host(&seen, &notifications, &healed).await;
     until("delivery", || seen.len() == 4).await;
-    until("burial", || heard.any(|notification| matches!(notification, Notification::DeadLettered { .. }))).await;
+    until("the dead letter", || {
+        notifications.any(|notification| matches!(notification, Notification::DeadLettered { .. }))
+    })
+    .await;
     healed.store(true, Ordering::SeqCst);
     assert_eq!(shop.letters().redrive().to_container(&shop.orders).await.expect("redrive").done.len(), 1);
     until("delivery", || seen.len() == 5).await;
@@ -346,14 +349,14 @@ async fn letters_live_in_a_container_with_any_partition_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_dead_letter_container_a_batch_is_tried_for_ever_and_says_so() {
+async fn without_a_dead_letter_container_a_batch_is_retried_without_limit_and_reported() {
     let shop = Shop::new(1).await;
-    let heard = Heard::default();
+    let notifications = Notifications::default();
     shop.write(0..3, 1).await;
     let failing = |_: Changes<Value>, _: Context| async { Err::<(), _>(DelegateError::new("down")) };
-    let processor = shop.processor("worker-1").on_notification(heard.listen());
+    let processor = shop.processor("worker-1").on_notification(notifications.listen());
     let running = processor.build(failing).expect("build").start().await.expect("start");
     let stalled = |n: &Notification| matches!(n, Notification::Stalled { attempts: 6, reason, .. } if reason == "down");
-    until("a stall is told", || heard.any(stalled)).await;
+    until("a stall is reported", || notifications.any(stalled)).await;
     running.stop().await.expect("stop");
 }

@@ -11,12 +11,12 @@ use std::{
 };
 
 use changefeed::{Changes, Context, DelegateError, core::ErrorKind};
-use shop::{Heard, Order, Seen, Shop, until};
+use shop::{Notifications, Order, Seen, Shop, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure_and_the_batch_comes_again() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..5, 1).await;
     let (kept, calls) = (seen.clone(), Arc::new(AtomicU32::new(0)));
     let clumsy = move |changes: Changes<Order>, ctx: Context| {
@@ -27,17 +27,17 @@ async fn a_panic_is_a_failure_and_the_batch_comes_again() {
             Ok(())
         }
     };
-    let processor = shop.processor("worker-1").on_notification(heard.listen());
+    let processor = shop.processor("worker-1").on_notification(notifications.listen());
     let running = processor.build(clumsy).expect("build").start().await.expect("start");
     until("delivery", || seen.len() == 5).await;
-    assert!(heard.text().contains("the delegate panicked: dropped the parcel"), "{}", heard.text());
+    assert!(notifications.text().contains("the delegate panicked: dropped the parcel"), "{}", notifications.text());
     running.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_before_the_first_await_is_contained_too() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..5, 1).await;
     let (kept, calls) = (seen.clone(), Arc::new(AtomicU32::new(0)));
     let clumsy = move |changes: Changes<Order>, ctx: Context| {
@@ -48,17 +48,17 @@ async fn a_panic_before_the_first_await_is_contained_too() {
             Ok(())
         }
     };
-    let processor = shop.processor("worker-1").on_notification(heard.listen());
+    let processor = shop.processor("worker-1").on_notification(notifications.listen());
     let running = processor.build(clumsy).expect("build").start().await.expect("start");
     until("delivery", || seen.len() == 5).await;
-    assert!(heard.text().contains("stumbled at the door"), "{}", heard.text());
+    assert!(notifications.text().contains("stumbled at the door"), "{}", notifications.text());
     running.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_delegate_timeout_ends_the_call_and_counts_as_a_failure() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..5, 1).await;
     let kept = seen.clone();
     let slow = move |changes: Changes<Order>, ctx: Context| {
@@ -71,10 +71,11 @@ async fn a_delegate_timeout_ends_the_call_and_counts_as_a_failure() {
             Ok(())
         }
     };
-    let processor = shop.processor("worker-1").on_notification(heard.listen()).delegate_timeout(Duration::from_secs(7));
+    let processor =
+        shop.processor("worker-1").on_notification(notifications.listen()).delegate_timeout(Duration::from_secs(7));
     let running = processor.build(slow).expect("build").start().await.expect("start");
     until("delivery", || seen.len() == 5).await;
-    assert!(heard.text().contains("the delegate did not return within 7s"), "{}", heard.text());
+    assert!(notifications.text().contains("the delegate did not return within 7s"), "{}", notifications.text());
     running.stop().await.expect("stop");
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use changefeed::Running;
 use serde_json::{Value, json};
-use shop::{Heard, Seen, Shop, checkpoint, pass, until, until_async};
+use shop::{Notifications, Seen, Shop, checkpoint, pass, until, until_async};
 
 /// One of two documents for a token: its owner, its epoch and its position.
 #[derive(Clone, Copy)]
@@ -47,8 +47,8 @@ impl Shop {
         documents.filter(|document| document["LeaseToken"] == "0").collect()
     }
 
-    async fn reporting_host(&self, seen: &Seen, heard: &Heard) -> Running {
-        shop::start(self.processor("worker-1").on_notification(heard.listen()), seen).await
+    async fn reporting_host(&self, seen: &Seen, notifications: &Notifications) -> Running {
+        shop::start(self.processor("worker-1").on_notification(notifications.listen()), seen).await
     }
 }
 
@@ -61,19 +61,19 @@ impl Claim {
     }
 }
 
-fn is_reported(heard: &Heard) -> bool {
-    heard.errors("lease 0") > 0 || heard.text().contains("error at 0:")
+fn is_reported(notifications: &Notifications) -> bool {
+    notifications.errors("lease 0") > 0 || notifications.text().contains("error at 0:")
 }
 
 /// Whichever document comes first, delivery begins after `position`, happens once, and one document is left.
 async fn begins_after(position: u64, claims: [Claim; 2]) {
     for claims in [claims, [claims[1], claims[0]]] {
         let shop = Shop::with_two_documents(claims).await;
-        let (seen, heard) = (Seen::default(), Heard::default());
-        let running = shop.reporting_host(&seen, &heard).await;
+        let (seen, notifications) = (Seen::default(), Notifications::default());
+        let running = shop.reporting_host(&seen, &notifications).await;
         let expected: Vec<String> = (position..10).map(|item| format!("o{item}")).collect();
         until("delivery", || seen.len() >= expected.len()).await;
-        until("the other document is reported", || is_reported(&heard)).await;
+        until("the other document is reported", || is_reported(&notifications)).await;
         until_async("the other document is removed", || async { shop.documents().await.len() == 1 }).await;
         shop.write(10..12, 1).await;
         until("delivery goes on", || seen.len() >= expected.len() + 2).await;
@@ -117,8 +117,8 @@ async fn the_start_is_earlier_than_any_position() {
 async fn a_document_that_an_owner_still_renews_is_reported_and_not_removed_before_the_owner_is_gone() {
     let loser = Claim { owner: Some("dotnet"), epoch: None, position: Some(8) };
     let shop = Shop::with_two_documents([free(Some(5), 3), loser]).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
-    let running = shop.reporting_host(&seen, &heard).await;
+    let (seen, notifications) = (Seen::default(), Notifications::default());
+    let running = shop.reporting_host(&seen, &notifications).await;
     for _ in 0..12 {
         pass(Duration::from_secs(10)).await;
         let items = shop.leases.list("mailer").await.expect("list");
@@ -128,7 +128,7 @@ async fn a_document_that_an_owner_still_renews_is_reported_and_not_removed_befor
         document["timestamp"] = "2026-11-16T20:00:10.0000000Z".into();
         shop.leases.replace_if(&document, &item.etag).await.expect("renew");
     }
-    assert!(is_reported(&heard), "{}", heard.text());
+    assert!(is_reported(&notifications), "{}", notifications.text());
     until_async("it is removed", || async { shop.documents().await.len() == 1 }).await;
     until("delivery", || seen.len() >= 7).await;
     running.stop().await.expect("stop");
@@ -138,7 +138,7 @@ async fn a_document_that_an_owner_still_renews_is_reported_and_not_removed_befor
 #[tokio::test(start_paused = true)]
 async fn so_it_is_where_two_ids_claim_one_token() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.host("worker-0", &Seen::default()).await.stop().await.expect("stop");
     shop.write(0..10, 1).await;
     let mut document = shop.lease_documents().await["0"].clone();
@@ -147,9 +147,9 @@ async fn so_it_is_where_two_ids_claim_one_token() {
     document["id"] = format!("{}-copy", document["id"].as_str().expect("id")).into();
     free(Some(2), 8).write_to(&mut document);
     shop.leases.create(&document).await.expect("create");
-    let running = shop.reporting_host(&seen, &heard).await;
+    let running = shop.reporting_host(&seen, &notifications).await;
     until("delivery", || seen.len() >= 7).await;
-    until("the other document is reported", || is_reported(&heard)).await;
+    until("the other document is reported", || is_reported(&notifications)).await;
     until_async("the other document is removed", || async { shop.documents().await.len() == 1 }).await;
     running.stop().await.expect("stop");
     assert_eq!(seen.ids(), (3..10).map(|item| format!("o{item}")).collect::<Vec<_>>());

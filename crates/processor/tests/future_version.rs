@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use changefeed::{Changes, Context};
 use serde_json::{Value, json};
-use shop::{Heard, Order, Seen, Shop, pass, until};
+use shop::{Notifications, Order, Seen, Shop, pass, until};
 
 /// What a host of a later version has written.
 fn of_version_99(lease: &mut Value) {
@@ -45,12 +45,12 @@ async fn so_is_a_free_one() {
 #[tokio::test(start_paused = true)]
 async fn a_running_host_reports_it_and_leaves_it_alone() {
     let shop = Shop::new(2).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
-    let running = shop::start(shop.processor("worker-1").on_notification(heard.listen()), &seen).await;
+    let (seen, notifications) = (Seen::default(), Notifications::default());
+    let running = shop::start(shop.processor("worker-1").on_notification(notifications.listen()), &seen).await;
     shop.write(0..50, 1).await;
     until("delivery", || seen.len() == 50).await;
     shop.edit_lease("1", of_version_99).await;
-    until("it is reported", || heard.errors("version 99") > 0).await;
+    until("it is reported", || notifications.errors("version 99") > 0).await;
     pass(Duration::from_secs(10)).await;
     let document = shop.lease_documents().await["1"].clone();
     seen.take();
@@ -61,7 +61,7 @@ async fn a_running_host_reports_it_and_leaves_it_alone() {
     let range = shop.ranges().await[0].range.clone();
     let expected = (0..50).filter(|item| shop::is_in(&shop.orders, &shop::order(*item, 2), &range)).count();
     assert_eq!(seen.len(), expected, "the other lease goes on, and that one does not");
-    assert!(heard.errors("version 99") <= 2, "not in every cycle: {}", heard.text());
+    assert!(notifications.errors("version 99") <= 2, "not in every cycle: {}", notifications.text());
     running.stop().await.expect("stop");
     assert_eq!(shop.lease_documents().await["1"], document, "nor at the stop");
 }

@@ -10,7 +10,7 @@ use changefeed::{
     embedded::Engine,
 };
 use serde_json::{Value, json};
-use shop::{Heard, Order, Seen, Shop, pass, until, until_async};
+use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
 
 #[tokio::test(start_paused = true)]
 async fn two_processors_on_one_lease_container_both_see_everything() {
@@ -115,26 +115,26 @@ async fn a_damaged_lease_document_is_reported_and_the_other_leases_go_on() {
     let healthy = damaged.clone();
     damaged["properties"] = "nonsense".into();
     shop.leases.upsert(&damaged).await.expect("upsert");
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..100, 1).await;
-    let running = shop::start(shop.processor("worker-1").on_notification(heard.listen()), &seen).await;
+    let running = shop::start(shop.processor("worker-1").on_notification(notifications.listen()), &seen).await;
     let lost = shop.ranges().await[2].range.clone();
     let expected = (0..100).filter(|item| !shop::is_in(&shop.orders, &shop::order(*item, 1), &lost)).count();
     until("delivery of the others", || seen.len() == expected).await;
     pass(Duration::from_secs(20)).await;
     assert_eq!(seen.len(), expected);
-    let told = heard.text().lines().filter(|line| line.contains("cannot be read: properties")).count();
-    assert_eq!(told, 1, "told once, not every cycle: {}", heard.text());
+    let reports = notifications.text().lines().filter(|line| line.contains("cannot be read: properties")).count();
+    assert_eq!(reports, 1, "reported once, not every cycle: {}", notifications.text());
     shop.leases.upsert(&healthy).await.expect("upsert");
     until("the repaired one goes on", || seen.len() == 100).await;
     running.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_document_is_made_anew_and_nothing_is_skipped() {
+async fn a_deleted_lease_document_is_created_again_and_nothing_is_skipped() {
     let shop = Shop::new(2).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
-    let running = shop::start(shop.processor("worker-1").on_notification(heard.listen()), &seen).await;
+    let (seen, notifications) = (Seen::default(), Notifications::default());
+    let running = shop::start(shop.processor("worker-1").on_notification(notifications.listen()), &seen).await;
     shop.write(0..100, 1).await;
     until("delivery", || seen.len() == 100).await;
     let id = shop.lease_documents().await["1"]["id"].as_str().expect("id").to_owned();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use changefeed::{Changes, Checkpoint, Context, DeadLetter, ItemResult, Running};
 use serde_json::json;
-use shop::{Heard, Order, Seen, Shop, checkpoint, pass, until};
+use shop::{Notifications, Order, Seen, Shop, checkpoint, pass, until};
 
 impl Shop {
     /// A host that takes ten orders at a time and checkpoints after each batch that ends with one of `at`.
@@ -129,7 +129,7 @@ async fn is_given_the_rest_after_a_crash(shop: &Shop, running: Running, seen: &S
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_never_passes_an_item_that_the_delegate_was_not_given() {
     let shop = shop_with_an_odd_item().await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     let kept = seen.clone();
     let delegate = move |changes: Changes<Order>, ctx: Context| {
         let seen = kept.clone();
@@ -139,17 +139,17 @@ async fn a_checkpoint_never_passes_an_item_that_the_delegate_was_not_given() {
             Ok(())
         }
     };
-    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(heard.listen());
+    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(notifications.listen());
     let running = processor.build(delegate).expect("build").start().await.expect("start");
-    until("the odd item is reported", || heard.errors("item odd does not fit") > 0).await;
+    until("the odd item is reported", || notifications.errors("item odd does not fit") > 0).await;
     assert_eq!(seen.ids(), ["o0", "o1", "o2"]);
     is_given_the_rest_after_a_crash(&shop, running, &seen).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nor_does_one_beside_outcomes_for_each_item() {
+async fn nor_does_one_beside_results_for_each_item() {
     let shop = shop_with_an_odd_item().await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     let kept = seen.clone();
     let delegate = move |changes: Changes<Order>, ctx: Context| {
         let seen = kept.clone();
@@ -159,16 +159,16 @@ async fn nor_does_one_beside_outcomes_for_each_item() {
             Ok(vec![ItemResult::Done; changes.len()])
         }
     };
-    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(heard.listen());
+    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(notifications.listen());
     let running = processor.build(delegate).expect("build").start().await.expect("start");
-    until("the odd item is reported", || heard.errors("item odd does not fit") > 0).await;
+    until("the odd item is reported", || notifications.errors("item odd does not fit") > 0).await;
     is_given_the_rest_after_a_crash(&shop, running, &seen).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_is_called_later_passes_no_item_either() {
     let shop = shop_with_an_odd_item().await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     let (sender, mut contexts) = tokio::sync::mpsc::unbounded_channel();
     let kept = seen.clone();
     let delegate = move |changes: Changes<Order>, ctx: Context| {
@@ -176,9 +176,9 @@ async fn a_checkpoint_that_is_called_later_passes_no_item_either() {
         drop(sender.send(ctx));
         async { Ok(()) }
     };
-    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(heard.listen());
+    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(notifications.listen());
     let running = processor.build(delegate).expect("build").start().await.expect("start");
-    until("the odd item is reported", || heard.errors("item odd does not fit") > 0).await;
+    until("the odd item is reported", || notifications.errors("item odd does not fit") > 0).await;
     contexts.try_recv().expect("a context").checkpoint().await.expect("checkpoint");
     is_given_the_rest_after_a_crash(&shop, running, &seen).await;
 }

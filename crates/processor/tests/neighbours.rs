@@ -8,7 +8,7 @@ use changefeed::{LeaseTiming, Running};
 use serde_json::{Value, json};
 use shop::{Calls, Seen, Shop, pass, start_slow, until, until_async};
 
-/// How often a .NET host renews, unless told otherwise.
+/// How often a .NET host renews, by default.
 const DOTNET_RENEWS: Duration = Duration::from_secs(17);
 
 /// Of two leases, a neighbour owns "1" and the host under test "0".
@@ -60,13 +60,13 @@ const AT_LEAST: Duration = Duration::from_secs(59);
 const AT_MOST: Duration = Duration::from_secs(90);
 
 #[tokio::test(start_paused = true)]
-async fn a_living_dotnet_owner_is_never_robbed_at_its_own_pace() {
+async fn no_lease_is_stolen_from_a_living_dotnet_owner_that_renews_at_its_own_pace() {
     let shop = Shop::with_leases(2).await;
     shop.dotnet_acquires("1", "dotnet").await;
     let running = shop.host("worker-1", &Seen::default()).await;
     for renewal in 0..20 {
         pass(DOTNET_RENEWS).await;
-        assert!(shop.dotnet_renews("1", "dotnet").await, "robbed before renewal {renewal}");
+        assert!(shop.dotnet_renews("1", "dotnet").await, "stolen before renewal {renewal}");
     }
     assert_eq!(shop.owner("0").await.as_deref(), Some("worker-1"));
     running.stop().await.expect("stop");
@@ -102,14 +102,14 @@ async fn a_dotnet_owner_that_is_silent_is_given_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_with_a_longer_interval_is_not_robbed_while_it_keeps_its_promise() {
+async fn an_owner_with_a_longer_interval_loses_no_lease_while_it_keeps_its_promise() {
     let shop = Shop::with_leases(2).await;
     let properties = promise("neighbour", "300000");
     shop.give("1", "neighbour", &properties).await;
     let running = shop.host("worker-1", &Seen::default()).await;
     for write in 0..4 {
         pass(Duration::from_secs(250)).await;
-        assert_eq!(shop.owner("1").await.as_deref(), Some("neighbour"), "robbed before write {write}");
+        assert_eq!(shop.owner("1").await.as_deref(), Some("neighbour"), "stolen before write {write}");
         shop.give("1", "neighbour", &properties).await;
     }
     pass(Duration::from_secs(200)).await;
@@ -161,7 +161,7 @@ async fn a_promise_has_an_upper_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hosts_of_different_timings_share_leases_without_robbing_each_other() {
+async fn hosts_of_different_timings_share_leases_without_stealing_from_each_other() {
     let shop = Shop::new(2).await;
     let (slow, quick) = (Seen::default(), Seen::default());
     let first = shop::start(shop.processor("worker-1").lease_timing(LeaseTiming::REMOTE), &slow).await;

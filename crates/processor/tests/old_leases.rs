@@ -20,19 +20,19 @@ use changefeed::{
 };
 use changefeed_testkit::faulty::{Call, Fault};
 use serde_json::{Value, json};
-use shop::{Heard, Seen, Shop, checkpoint, faulty, pass, until};
+use shop::{Notifications, Seen, Shop, checkpoint, faulty, pass, until};
 
 impl Shop {
     /// A host that would begin now, if it did not find any leases.
-    async fn host_from_now(&self, heard: &Heard, seen: &Seen) -> Running {
+    async fn host_from_now(&self, notifications: &Notifications, seen: &Seen) -> Running {
         let processor = Processor::builder("mailer", &self.orders, &self.leases).instance_name("worker-1");
-        shop::start(processor.runtime(self.runtime()).on_notification(heard.listen()), seen).await
+        shop::start(processor.runtime(self.runtime()).on_notification(notifications.listen()), seen).await
     }
 
     /// Leaves behind what an old fleet would have: leases without ranges, modes and properties, each at the checkpoint
     /// that `at` says for its token.
     async fn leave_old_leases(&self, at: impl Fn(&str) -> u64) {
-        self.host_from_now(&Heard::default(), &Seen::default()).await.stop().await.expect("stop");
+        self.host_from_now(&Notifications::default(), &Seen::default()).await.stop().await.expect("stop");
         for item in self.leases.list("mailer").await.expect("list") {
             let mut document: Value = item.parse().expect("json");
             let members = document.as_object_mut().expect("an object");
@@ -62,8 +62,8 @@ fn sorted(seen: &Seen) -> Vec<String> {
 }
 
 /// Whether an error names the lease.
-fn is_reported(heard: &Heard, token: &str) -> bool {
-    heard.errors(&format!("lease {token}")) > 0 || heard.text().contains(&format!("error at {token}:"))
+fn is_reported(notifications: &Notifications, token: &str) -> bool {
+    notifications.errors(&format!("lease {token}")) > 0 || notifications.text().contains(&format!("error at {token}:"))
 }
 
 fn acquired(notification: &Notification) -> bool {
@@ -73,10 +73,10 @@ fn acquired(notification: &Notification) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_a_range_continues_at_its_checkpoint() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..10, 1).await;
     shop.leave_old_leases(|_| 5).await;
-    let running = shop.host_from_now(&heard, &seen).await;
+    let running = shop.host_from_now(&notifications, &seen).await;
     until("delivery", || seen.len() >= 5).await;
     running.stop().await.expect("stop");
     assert_eq!(sorted(&seen), ids(5..10));
@@ -85,11 +85,11 @@ async fn a_lease_without_a_range_continues_at_its_checkpoint() {
 #[tokio::test(start_paused = true)]
 async fn a_range_that_was_split_while_no_host_ran_continues_at_the_checkpoint() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..10, 1).await;
     shop.leave_old_leases(|_| 5).await;
     shop.split(0).await;
-    let running = shop.host_from_now(&heard, &seen).await;
+    let running = shop.host_from_now(&notifications, &seen).await;
     until("delivery", || sorted(&seen) == ids(5..10)).await;
     shop.write(10..30, 1).await;
     until("delivery goes on", || sorted(&seen) == ids(5..30)).await;
@@ -100,12 +100,12 @@ async fn a_range_that_was_split_while_no_host_ran_continues_at_the_checkpoint() 
 #[tokio::test(start_paused = true)]
 async fn so_does_a_range_whose_children_were_split_again() {
     let shop = Shop::new(2).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..50, 1).await;
     shop.leave_old_leases(|_| 20).await;
     shop.split(0).await;
     shop.split(1).await;
-    let running = shop.host_from_now(&heard, &seen).await;
+    let running = shop.host_from_now(&notifications, &seen).await;
     until("delivery", || sorted(&seen) == ids(20..50)).await;
     pass(Duration::from_secs(10)).await;
     running.stop().await.expect("stop");
@@ -115,11 +115,11 @@ async fn so_does_a_range_whose_children_were_split_again() {
 #[tokio::test(start_paused = true)]
 async fn ranges_that_were_merged_continue_at_the_checkpoint_that_they_share() {
     let shop = Shop::new(2).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..50, 1).await;
     shop.leave_old_leases(|_| 20).await;
     shop.merge(0).await;
-    let running = shop.host_from_now(&heard, &seen).await;
+    let running = shop.host_from_now(&notifications, &seen).await;
     until("delivery", || sorted(&seen) == ids(20..50)).await;
     running.stop().await.expect("stop");
 }
@@ -127,37 +127,41 @@ async fn ranges_that_were_merged_continue_at_the_checkpoint_that_they_share() {
 #[tokio::test(start_paused = true)]
 async fn ranges_that_were_merged_at_different_checkpoints_lose_nothing() {
     let shop = Shop::new(2).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..50, 1).await;
     shop.leave_old_leases(|token| if token == "0" { 10 } else { 40 }).await;
     let first = shop.ranges().await[0].range.clone();
     shop.merge(0).await;
-    let running = shop.host_from_now(&heard, &seen).await;
+    let running = shop.host_from_now(&notifications, &seen).await;
     pass(Duration::from_secs(60)).await;
     let owed = |item: &u64| *item >= 40 || *item >= 10 && shop::is_in(&shop.orders, &shop::order(*item, 1), &first);
     let delivered = (0..50).filter(owed).all(|item| seen.ids().contains(&format!("o{item}")));
     // No position in the merged range stands for both checkpoints: an honest answer is to ask the operator.
-    let reported = is_reported(&heard, "0") || is_reported(&heard, "1");
-    assert!(delivered || reported, "{:?}\n{}", seen.ids(), heard.text());
-    assert!(heard.count(acquired) <= 4, "acquired and dropped in a loop: {}", heard.text());
+    let reported = is_reported(&notifications, "0") || is_reported(&notifications, "1");
+    assert!(delivered || reported, "{:?}\n{}", seen.ids(), notifications.text());
+    assert!(notifications.count(acquired) <= 4, "acquired and dropped in a loop: {}", notifications.text());
     running.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_the_store_knows_no_parents_the_lease_is_reported_and_left_alone() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..10, 1).await;
     shop.leave_old_leases(|_| 5).await;
     shop.split(0).await;
     let orders = Container::new(Arc::new(WithoutParents(Arc::clone(shop.orders.backend()))));
     let host = Shop { orders, ..shop.clone() };
-    let running = host.host_from_now(&heard, &seen).await;
+    let running = host.host_from_now(&notifications, &seen).await;
     pass(Duration::from_secs(60)).await;
-    assert!(is_reported(&heard, "0"), "reported, by its token: {}", heard.text());
+    assert!(is_reported(&notifications, "0"), "reported, by its token: {}", notifications.text());
     let ways = ["seek", "reset", "FeedRange", "delete"];
-    assert!(ways.iter().any(|way| heard.errors(way) > 0), "with the way to resolve it: {}", heard.text());
-    assert!(heard.count(acquired) <= 2, "acquired and dropped in a loop: {}", heard.text());
+    assert!(
+        ways.iter().any(|way| notifications.errors(way) > 0),
+        "with the way to resolve it: {}",
+        notifications.text()
+    );
+    assert!(notifications.count(acquired) <= 2, "acquired and dropped in a loop: {}", notifications.text());
     running.stop().await.expect("stop");
     let documents = shop.lease_documents().await;
     assert_eq!(checkpoint(&documents["0"]), 5, "the old checkpoint is kept");
@@ -168,7 +172,7 @@ async fn where_the_store_knows_no_parents_the_lease_is_reported_and_left_alone()
 #[tokio::test(start_paused = true)]
 async fn ranges_that_cannot_be_read_are_reported_and_the_lease_goes_on_when_they_can() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..10, 1).await;
     shop.leave_old_leases(|_| 5).await;
     let down = Arc::new(AtomicBool::new(false));
@@ -179,12 +183,12 @@ async fn ranges_that_cannot_be_read_are_reported_and_the_lease_goes_on_when_they
     });
     let host = Shop { orders, ..shop.clone() };
     let processor = Processor::builder("mailer", &host.orders, &host.leases).instance_name("worker-1");
-    let processor = processor.runtime(host.runtime()).on_notification(heard.listen());
+    let processor = processor.runtime(host.runtime()).on_notification(notifications.listen());
     down.store(true, Ordering::SeqCst);
     let running = shop::start(processor, &seen).await;
     pass(Duration::from_secs(60)).await;
-    assert!(heard.failures(|_| true) > 0, "reported: {}", heard.text());
-    assert!(heard.count(acquired) <= 5, "acquired and dropped in a loop: {}", heard.text());
+    assert!(notifications.failures(|_| true) > 0, "reported: {}", notifications.text());
+    assert!(notifications.count(acquired) <= 5, "acquired and dropped in a loop: {}", notifications.text());
     down.store(false, Ordering::SeqCst);
     until("delivery", || sorted(&seen) == ids(5..10)).await;
     running.stop().await.expect("stop");

@@ -1,4 +1,4 @@
-//! Outages: what a delegate cannot do for anybody is nobody's fault.
+//! Outages: a failing dependency dead-letters nothing.
 
 mod shop;
 
@@ -14,10 +14,10 @@ use changefeed::{
     Changes, Context, DeadLetter, DeadLetters, DelegateError, ItemResult, Latest, Notification, ProcessorBuilder,
     Running,
 };
-use shop::{Heard, Order, Seen, Shop, pass, until};
+use shop::{Notifications, Order, Seen, Shop, pass, until};
 
 impl Shop {
-    /// A host whose delegate fails for everything while the world is down.
+    /// A host whose delegate fails for everything during the outage.
     async fn host_in_outage(&self, builder: ProcessorBuilder<Latest>, seen: &Seen, down: &Arc<AtomicBool>) -> Running {
         let (seen, down) = (seen.clone(), Arc::clone(down));
         let delegate = move |changes: Changes<Order>, ctx: Context| {
@@ -37,7 +37,7 @@ impl Shop {
         DeadLetter::to(&self.rejected).after_attempts(3)
     }
 
-    async fn buried(&self) -> usize {
+    async fn dead_letters(&self) -> usize {
         DeadLetters::new(&self.rejected).summary().await.expect("summary").total as usize
     }
 }
@@ -47,38 +47,38 @@ fn is_outage(notification: &Notification) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_that_outlasts_the_attempts_buries_nothing() {
+async fn an_outage_that_outlasts_the_attempts_dead_letters_nothing() {
     let shop = Shop::new(1).await;
-    let (seen, heard, down) = (Seen::default(), Heard::default(), Arc::new(AtomicBool::new(true)));
+    let (seen, notifications, down) = (Seen::default(), Notifications::default(), Arc::new(AtomicBool::new(true)));
     shop.write(0..40, 1).await;
-    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(heard.listen());
+    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(notifications.listen());
     let running = shop.host_in_outage(builder, &seen, &down).await;
-    until("an outage is told", || heard.any(is_outage)).await;
+    until("an outage is reported", || notifications.any(is_outage)).await;
     pass(Duration::from_secs(600)).await;
-    assert_eq!(shop.buried().await, 0, "{}", heard.text());
+    assert_eq!(shop.dead_letters().await, 0, "{}", notifications.text());
     down.store(false, Ordering::SeqCst);
     until("delivery", || seen.len() == 40).await;
     running.stop().await.expect("stop");
     assert!(seen.counts().values().all(|count| *count == 1), "{:?}", seen.counts());
-    assert_eq!(shop.buried().await, 0);
+    assert_eq!(shop.dead_letters().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn lone_items_are_buried_until_three_in_a_row_look_like_an_outage() {
+async fn single_items_are_dead_lettered_until_three_in_a_row_look_like_an_outage() {
     let shop = Shop::new(1).await;
-    let (seen, heard, down) = (Seen::default(), Heard::default(), Arc::new(AtomicBool::new(true)));
+    let (seen, notifications, down) = (Seen::default(), Notifications::default(), Arc::new(AtomicBool::new(true)));
     shop.write(0..6, 1).await;
-    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(heard.listen());
+    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(notifications.listen());
     let running = shop.host_in_outage(builder.max_items(1), &seen, &down).await;
-    until("an outage is told", || heard.any(is_outage)).await;
+    until("an outage is reported", || notifications.any(is_outage)).await;
     pass(Duration::from_secs(600)).await;
-    assert_eq!(shop.buried().await, 3);
+    assert_eq!(shop.dead_letters().await, 3);
     down.store(false, Ordering::SeqCst);
     until("delivery of the rest", || seen.len() == 3).await;
-    // A success in between: the next lone item is to blame again.
+    // A success in between: the next single item is dead-lettered again.
     down.store(true, Ordering::SeqCst);
     shop.write(6..7, 1).await;
-    shop::until_async("its burial", || async { shop.buried().await == 4 }).await;
+    shop::until_async("its dead letter", || async { shop.dead_letters().await == 4 }).await;
     running.stop().await.expect("stop");
 }
 
@@ -91,19 +91,19 @@ async fn an_item_that_is_asked_for_again_and_again_becomes_a_dead_letter() {
     let undecided = move |changes: Changes<Order>, _: Context| {
         let seen = kept.clone();
         async move {
-            let outcome = |order: &Order| match order.id.as_str() {
+            let result = |order: &Order| match order.id.as_str() {
                 "o5" => ItemResult::Retry { after: Duration::from_secs(1) },
                 _ => {
                     seen.lock().push(order.clone());
                     ItemResult::Done
                 }
             };
-            Ok(changes.iter().map(outcome).collect::<Vec<_>>())
+            Ok(changes.iter().map(result).collect::<Vec<_>>())
         }
     };
     let processor = shop.processor("worker-1").dead_letter(shop.letter_policy());
     let running = processor.build(undecided).expect("build").start().await.expect("start");
-    shop::until_async("its burial", || async { shop.buried().await == 1 }).await;
+    shop::until_async("its dead letter", || async { shop.dead_letters().await == 1 }).await;
     running.stop().await.expect("stop");
     assert_eq!(seen.len(), 9);
     let letters = DeadLetters::new(&shop.rejected).list().await.expect("list");
@@ -124,7 +124,7 @@ async fn failures_of_a_batch_do_not_count_against_an_item_that_is_asked_for_agai
             if call < 2 {
                 return Err(DelegateError::new("the whole batch fails"));
             }
-            let outcome = |order: &Order| match (order.id.as_str(), call) {
+            let result = |order: &Order| match (order.id.as_str(), call) {
                 ("o2", _) => ItemResult::DeadLetter { reason: "no address".to_owned() },
                 (_, 2) => ItemResult::Retry { after: Duration::from_secs(1) },
                 _ => {
@@ -132,7 +132,7 @@ async fn failures_of_a_batch_do_not_count_against_an_item_that_is_asked_for_agai
                     ItemResult::Done
                 }
             };
-            Ok(changes.iter().map(outcome).collect::<Vec<_>>())
+            Ok(changes.iter().map(result).collect::<Vec<_>>())
         }
     };
     let processor = shop.processor("worker-1").dead_letter(shop.letter_policy());
@@ -146,7 +146,7 @@ async fn failures_of_a_batch_do_not_count_against_an_item_that_is_asked_for_agai
 #[tokio::test(start_paused = true)]
 async fn when_all_items_are_asked_for_again_it_is_an_outage() {
     let shop = Shop::new(1).await;
-    let (seen, heard, down) = (Seen::default(), Heard::default(), Arc::new(AtomicBool::new(true)));
+    let (seen, notifications, down) = (Seen::default(), Notifications::default(), Arc::new(AtomicBool::new(true)));
     shop.write(0..10, 1).await;
     let (kept, state) = (seen.clone(), Arc::clone(&down));
     let undecided = move |changes: Changes<Order>, ctx: Context| {
@@ -159,26 +159,26 @@ async fn when_all_items_are_asked_for_again_it_is_an_outage() {
             Ok(vec![ItemResult::Done; changes.len()])
         }
     };
-    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(heard.listen());
+    let builder = shop.processor("worker-1").dead_letter(shop.letter_policy()).on_notification(notifications.listen());
     let running = builder.build(undecided).expect("build").start().await.expect("start");
-    until("an outage is told", || heard.any(|n| matches!(n, Notification::Outage { .. }))).await;
+    until("an outage is reported", || notifications.any(|n| matches!(n, Notification::Outage { .. }))).await;
     pass(Duration::from_secs(600)).await;
-    assert_eq!(shop.buried().await, 0);
-    // It ends in a pause, when no item waits for judgment: one that did could not be told from a cause, since what
-    // comes after it succeeds.
-    let told = || heard.count(|n| matches!(n, Notification::Outage { .. }));
-    let before = told();
-    until("it is told again", || told() > before).await;
+    assert_eq!(shop.dead_letters().await, 0);
+    // It ends in a pause, when no item is held back: one that is would become a dead letter, since what comes
+    // after it succeeds.
+    let reported = || notifications.count(|n| matches!(n, Notification::Outage { .. }));
+    let before = reported();
+    until("it is reported again", || reported() > before).await;
     down.store(false, Ordering::SeqCst);
     until("delivery", || seen.len() == 10).await;
-    assert_eq!(shop.buried().await, 0);
+    assert_eq!(shop.dead_letters().await, 0);
     running.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delegate_that_takes_long_is_told_of_and_explains_its_lease() {
+async fn a_slow_delegate_is_reported_and_explains_its_lease() {
     let shop = Shop::new(1).await;
-    let heard = Heard::default();
+    let notifications = Notifications::default();
     shop.write(0..3, 1).await;
     let gate = Arc::new(tokio::sync::Notify::new());
     let opened = Arc::clone(&gate);
@@ -189,13 +189,14 @@ async fn a_delegate_that_takes_long_is_told_of_and_explains_its_lease() {
             Ok(())
         }
     };
-    let builder = shop.processor("worker-1").slow_after(Duration::from_secs(10)).on_notification(heard.listen());
+    let builder =
+        shop.processor("worker-1").slow_after(Duration::from_secs(10)).on_notification(notifications.listen());
     let running = builder.build(slow).expect("build").start().await.expect("start");
-    let told = |after: u64| {
+    let reported = |after: u64| {
         let after = Duration::from_secs(after);
         move |n: &Notification| matches!(n, Notification::Slow { running, .. } if *running == after)
     };
-    until("it is told twice", || heard.any(told(10)) && heard.any(told(20))).await;
+    until("it is reported twice", || notifications.any(reported(10)) && notifications.any(reported(20))).await;
     let says = || async { shop.lease_documents().await["0"]["properties"]["cf.status"].as_str().map(str::to_owned) };
     let said = r#"{"state":"calling","seconds":20}"#;
     shop::until_async("the lease says so", || async { says().await.as_deref() == Some(said) }).await;

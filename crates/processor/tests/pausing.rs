@@ -15,7 +15,7 @@ use changefeed::{
     Running, Scope, core::ErrorKind,
 };
 use changefeed_testkit::faulty::{Call, Fault};
-use shop::{Calls, Heard, Order, Shop, faulty, pass, until, until_async};
+use shop::{Calls, Notifications, Order, Shop, faulty, pass, until, until_async};
 
 /// What a delegate does with a batch while the service that it calls is down.
 type WhileDown = fn(&Changes<Order>) -> Result<BatchResult, DelegateError>;
@@ -88,11 +88,11 @@ async fn so_it_does_while_items_are_asked_for_again() {
 #[tokio::test(start_paused = true)]
 async fn so_it_does_during_an_outage() {
     let shop = Shop::new(1).await;
-    let (calls, heard, down) = (Calls::default(), Heard::default(), Arc::new(AtomicBool::new(true)));
+    let (calls, notifications, down) = (Calls::default(), Notifications::default(), Arc::new(AtomicBool::new(true)));
     shop.write(0..20, 1).await;
     let processor = shop.processor("worker-1").dead_letter(DeadLetter::to(&shop.rejected).after_attempts(2));
-    let running = start(processor.on_notification(heard.listen()), &calls, &down, fails).await;
-    until("an outage", || heard.any(|n| matches!(n, Notification::Outage { .. }))).await;
+    let running = start(processor.on_notification(notifications.listen()), &calls, &down, fails).await;
+    until("an outage", || notifications.any(|n| matches!(n, Notification::Outage { .. }))).await;
     pause_and_resume(&shop, &calls, || down.store(false, Ordering::SeqCst)).await;
     until("delivery", || calls.handled().len() == 20).await;
     running.stop().await.expect("stop");
@@ -102,7 +102,7 @@ async fn so_it_does_during_an_outage() {
 /// A pause while the dead letter of an item cannot be written, because the calls to its container end like this.
 async fn a_pause_while_dead_letters_fail(fault: fn() -> Fault) {
     let shop = Shop::new(1).await;
-    let (calls, heard) = (Calls::default(), Heard::default());
+    let (calls, notifications) = (Calls::default(), Notifications::default());
     let (down, full) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
     let (state, tried) = (Arc::clone(&full), Arc::new(AtomicBool::new(false)));
     let seen = Arc::clone(&tried);
@@ -116,13 +116,13 @@ async fn a_pause_while_dead_letters_fail(fault: fn() -> Fault) {
         });
     shop.write(0..3, 1).await;
     let policy = DeadLetter::to(&rejected).after_attempts(2);
-    let processor = shop.processor("worker-1").dead_letter(policy).on_notification(heard.listen());
+    let processor = shop.processor("worker-1").dead_letter(policy).on_notification(notifications.listen());
     let one_is_dead: WhileDown = |changes| {
-        let outcome = |order: &Order| match order.id.as_str() {
+        let result = |order: &Order| match order.id.as_str() {
             "o1" => ItemResult::DeadLetter { reason: "no address".to_owned() },
             _ => ItemResult::Done,
         };
-        Ok(changes.iter().map(outcome).collect::<Vec<_>>().into())
+        Ok(changes.iter().map(result).collect::<Vec<_>>().into())
     };
     let running = start(processor, &calls, &down, one_is_dead).await;
     until("a dead letter is tried", || tried.load(Ordering::SeqCst)).await;

@@ -210,14 +210,14 @@ async fn leases_begin_where_an_operator_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_lease_is_made_again_where_its_processor_began() {
+async fn a_lost_lease_is_created_again_where_its_processor_began() {
     let shop = Shop::of_previous_version("lost-lease").await;
     let builder = shop.processor("worker-2").start_from(StartFrom::Beginning);
     shop.continues_with(builder, 30..50).await.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lock_of_a_host_that_died_while_it_made_leases_is_overcome() {
+async fn the_lock_of_a_host_that_crashed_while_it_created_leases_is_taken_over() {
     let shop = Shop::of_previous_version("interrupted-bootstrap").await;
     shop.continues_with(shop.processor("worker-2"), 0..50).await.stop().await.expect("stop");
     let left = shop.leases.list("").await.expect("list");
@@ -237,7 +237,7 @@ async fn the_count_of_attempts_goes_on() {
     }
 }
 
-/// Continues where processes have died: the orders that are given to the delegate, and the dead letters that are made.
+/// Continues where processes have crashed: the orders that are given to the delegate, and the dead letters that are made.
 async fn after_crashes(name: &str) -> (Vec<String>, Vec<String>) {
     let shop = Shop::of_previous_version(name).await;
     let seen = Seen::default();
@@ -252,19 +252,19 @@ async fn after_crashes(name: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_one_process_died_alone_with_is_tried_again() {
+async fn an_item_that_crashed_one_process_in_isolation_is_tried_again() {
     assert_eq!(after_crashes("suspect-once").await, (ids(30..50), vec![]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_two_processes_died_alone_with_becomes_a_dead_letter() {
+async fn an_item_that_crashed_two_processes_in_isolation_becomes_a_dead_letter() {
     assert_eq!(after_crashes("suspect-again").await, (ids(31..50), vec!["o30".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_item_that_is_a_dead_letter_already_is_skipped() {
     assert_eq!(after_crashes("suspect-buried").await, (ids(31..50), vec![]));
-    // Two processes have died alone with o32, too: whether a third one tries it is for the host to decide.
+    // o32 has crashed two processes in isolation, too: whether a third one tries it is for the host to decide.
     let (given, letters) = after_crashes("suspect-buried-again").await;
     assert_eq!(sorted([given, letters].concat()), ids(31..50));
 }
@@ -298,8 +298,8 @@ async fn old_dead_letters_are_listed_with_all_they_say() {
     let letters = shop.letters().list().await.expect("list");
     let said: Vec<(&str, u64, u32, u64)> =
         letters.iter().map(|letter| (letter.item_id.as_str(), letter.lsn, letter.attempts, letter.failed_at)).collect();
-    let died_at = 1_767_225_600_000;
-    assert_eq!(said, [("o3", 4, 3, died_at), ("odd", 11, 3, died_at), ("fat", 17, 3, died_at)]);
+    let failed_at = 1_767_225_600_000;
+    assert_eq!(said, [("o3", 4, 3, failed_at), ("odd", 11, 3, failed_at), ("fat", 17, 3, failed_at)]);
     assert_eq!(letters[1].errors[1], "invalid type: string \"one\", expected u64 at line 1 column 43");
     assert!(letters[2].cut && !letters[0].cut);
     assert_eq!(letters[0].change().expect("change").parse::<Order>().expect("order"), Some(order(3, 1)));

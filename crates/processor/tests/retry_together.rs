@@ -14,9 +14,9 @@ async fn start(builder: ProcessorBuilder<Latest>, calls: &Calls, again: fn(usize
     let calls = calls.clone();
     let delegate = move |changes: Changes<Order>, ctx: Context| {
         let first = calls.begin(&changes, &ctx) == 0;
-        let outcome = |index: usize| if first && again(index) { LATER } else { ItemResult::Done };
-        let outcomes: Vec<ItemResult> = (0..changes.len()).map(outcome).collect();
-        async move { Ok(outcomes) }
+        let result = |index: usize| if first && again(index) { LATER } else { ItemResult::Done };
+        let results: Vec<ItemResult> = (0..changes.len()).map(result).collect();
+        async move { Ok(results) }
     };
     builder.build(delegate).expect("build").start().await.expect("start")
 }

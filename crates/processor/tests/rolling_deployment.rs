@@ -93,7 +93,7 @@ async fn calls_that_a_stop_deadline_cuts_are_reported_and_do_not_count_as_crashe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_dies_in_a_call_counts_as_a_crash() {
+async fn a_process_that_crashes_in_a_call_counts_as_a_crash() {
     let shop = Shop::new(1).await;
     let calls = Calls::default();
     shop.write(0..10, 1).await;

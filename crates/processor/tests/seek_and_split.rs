@@ -15,7 +15,7 @@ use changefeed::{
     core::{ErrorKind, Write},
 };
 use changefeed_testkit::faulty::{Call, Fault};
-use shop::{Heard, Order, Seen, Shop, faulty, pass, until};
+use shop::{Notifications, Order, Seen, Shop, faulty, pass, until};
 
 /// Whether a call creates a document, or deletes one.
 fn creates_or_deletes(call: &Call<'_>) -> bool {
@@ -27,7 +27,7 @@ fn creates_or_deletes(call: &Call<'_>) -> bool {
 /// beginning right before the write with this number is done.
 async fn a_seek_before_write(number: u32) {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..100, 1).await;
     let (armed, writes, operator) = (Arc::new(AtomicBool::new(false)), AtomicU32::new(0), shop.clone());
     let (state, sought) = (Arc::clone(&armed), Arc::new(AtomicBool::new(false)));
@@ -44,7 +44,7 @@ async fn a_seek_before_write(number: u32) {
         }))
     });
     let host = Shop { leases, ..shop.clone() };
-    let running = shop::start(host.processor("worker-1").on_notification(heard.listen()), &seen).await;
+    let running = shop::start(host.processor("worker-1").on_notification(notifications.listen()), &seen).await;
     until("delivery", || seen.len() == 100).await;
     pass(Duration::from_secs(5)).await;
     seen.take();
@@ -55,7 +55,7 @@ async fn a_seek_before_write(number: u32) {
     shop.write(0..100, 2).await;
     until("delivery goes on", || seen.counts().len() == 200).await;
     running.stop().await.expect("stop");
-    assert_eq!(shop.lease_documents().await.len(), 2, "{}", heard.text());
+    assert_eq!(shop.lease_documents().await.len(), 2, "{}", notifications.text());
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +76,7 @@ async fn a_seek_before_the_parent_of_a_split_is_deleted_is_not_undone() {
 #[tokio::test(start_paused = true)]
 async fn a_range_that_is_gone_by_one_answer_and_there_by_another_is_retried_with_pauses_and_reported() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..10, 1).await;
     let (confused, reads) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
     let (state, count) = (Arc::clone(&confused), Arc::clone(&reads));
@@ -88,11 +88,11 @@ async fn a_range_that_is_gone_by_one_answer_and_there_by_another_is_retried_with
         _ => Fault::None,
     });
     let host = Shop { orders, ..shop };
-    let running = shop::start(host.processor("worker-1").on_notification(heard.listen()), &seen).await;
+    let running = shop::start(host.processor("worker-1").on_notification(notifications.listen()), &seen).await;
     pass(Duration::from_secs(120)).await;
     let reads = reads.load(Ordering::SeqCst);
     assert!((2..120).contains(&reads), "tried again, with growing pauses: {reads} reads in 120 s");
-    assert!(heard.failures(|_| true) > 0, "reported: {}", heard.text());
+    assert!(notifications.failures(|_| true) > 0, "reported: {}", notifications.text());
     confused.store(false, Ordering::SeqCst);
     until("delivery", || seen.len() == 10).await;
     running.stop().await.expect("stop");

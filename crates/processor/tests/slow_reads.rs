@@ -9,7 +9,7 @@ use std::{
 
 use changefeed::{Failure, LeaseTiming};
 use changefeed_testkit::faulty::{Call, Fault};
-use shop::{Heard, Seen, Shop, faulty, pass, until};
+use shop::{Notifications, Seen, Shop, faulty, pass, until};
 
 impl Shop {
     /// A shop whose pages take this long to read.
@@ -38,14 +38,14 @@ async fn a_read_that_takes_longer_than_a_lease_lives_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn delivery_goes_on_page_after_page_of_slow_reads() {
     let shop = Shop::new(1).await;
-    let (seen, heard) = (Seen::default(), Heard::default());
+    let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..10, 1).await;
     let slow = shop.with_slow_reads(Duration::from_secs(7));
-    let processor = slow.processor("worker-1").max_items(2).on_notification(heard.listen());
+    let processor = slow.processor("worker-1").max_items(2).on_notification(notifications.listen());
     let running = shop::start(processor, &seen).await;
     until("delivery", || seen.len() == 10).await;
     running.stop().await.expect("stop");
-    assert_eq!(heard.failures(|_| true), 0, "{}", heard.text());
+    assert_eq!(notifications.failures(|_| true), 0, "{}", notifications.text());
     assert!(seen.counts().values().all(|count| *count == 1));
 }
 
@@ -65,7 +65,7 @@ async fn a_stop_does_not_wait_for_a_slow_read() {
 async fn a_read_that_hangs_ends_by_its_own_timeout_and_is_reported() {
     for timing in [LeaseTiming::EMBEDDED, LeaseTiming::REMOTE] {
         let shop = Shop::new(1).await;
-        let (seen, heard) = (Seen::default(), Heard::default());
+        let (seen, notifications) = (Seen::default(), Notifications::default());
         shop.write(0..10, 1).await;
         let reads = AtomicU32::new(0);
         let orders = faulty(&shop.orders, move |call: &Call<'_>| match call {
@@ -73,12 +73,12 @@ async fn a_read_that_hangs_ends_by_its_own_timeout_and_is_reported() {
             _ => Fault::None,
         });
         let hung = Shop { orders, ..shop };
-        let processor = hung.processor("worker-1").lease_timing(timing).on_notification(heard.listen());
+        let processor = hung.processor("worker-1").lease_timing(timing).on_notification(notifications.listen());
         let running = shop::start(processor, &seen).await;
-        let reported = || heard.failures(|failure| matches!(failure, Failure::Feed(_)));
+        let reported = || notifications.failures(|failure| matches!(failure, Failure::Feed(_)));
         until("the first one is reported", || reported() >= 1).await;
         until("delivery, after the second", || seen.len() == 10).await;
-        assert_eq!(reported(), 2, "{}", heard.text());
+        assert_eq!(reported(), 2, "{}", notifications.text());
         running.stop().await.expect("stop");
     }
 }

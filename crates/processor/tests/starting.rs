@@ -62,7 +62,7 @@ async fn a_start_gives_up_on_a_store_that_stays_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_gets_the_lock_late_does_not_begin_anew() {
+async fn a_host_that_gets_the_lock_late_does_not_start_over() {
     let shop = Shop::new(1).await;
     let first_write = AtomicBool::new(true);
     let slow = faulty(&shop.leases, move |call: &Call<'_>| {

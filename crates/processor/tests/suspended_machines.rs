@@ -14,7 +14,7 @@ use changefeed::{
     runtime::{BoxFuture, Runtime},
 };
 use changefeed_testkit::faulty::{Call, Fault};
-use shop::{Heard, Seen, Shop, faulty, pass, until, until_async};
+use shop::{Notifications, Seen, Shop, faulty, pass, until, until_async};
 use tokio::sync::watch;
 
 /// A machine that can be suspended: its requests wait until it is awake again, and its clock counts the time.
@@ -121,11 +121,11 @@ async fn a_host_that_slept_and_lost_nothing_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_slept_does_not_rob_a_neighbour_that_stayed_awake() {
+async fn a_host_that_slept_does_not_steal_from_a_host_that_stayed_awake() {
     let shop = Shop::new(2).await;
-    let (machine, heard) = (Machine::new(&shop), Heard::default());
+    let (machine, notifications) = (Machine::new(&shop), Notifications::default());
     let asleep = machine.start(&shop, &Seen::default()).await;
-    let awake = shop::start(shop.processor("worker-2").on_notification(heard.listen()), &Seen::default()).await;
+    let awake = shop::start(shop.processor("worker-2").on_notification(notifications.listen()), &Seen::default()).await;
     let shared = || async {
         let owners: Vec<String> = shop.owners().await.into_iter().flatten().collect();
         owners.contains(&"worker-1".to_owned()) && owners.contains(&"worker-2".to_owned())
@@ -135,7 +135,7 @@ async fn a_host_that_slept_does_not_rob_a_neighbour_that_stayed_awake() {
     machine.sleep().await;
     machine.wake();
     pass(Duration::from_secs(60)).await;
-    assert!(!heard.text().contains("Lost"), "{}", heard.text());
+    assert!(!notifications.text().contains("Lost"), "{}", notifications.text());
     asleep.stop().await.expect("stop");
     awake.stop().await.expect("stop");
 }

@@ -66,7 +66,7 @@ impl Planted {
         Self::Processor(Mutant::SlowReadDropped),
         Self::Processor(Mutant::GrantBeforeCheckpoint),
         Self::Processor(Mutant::ImpatientSteal),
-        Self::Processor(Mutant::StartNotAnchored),
+        Self::Processor(Mutant::StartNotStored),
         Self::Processor(Mutant::HolesNotRepaired),
         Self::Processor(Mutant::PanicUnreported),
         Self::Processor(Mutant::UnparsedDeadLettered),

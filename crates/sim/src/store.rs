@@ -377,8 +377,8 @@ impl Backend for SimStore {
         if written.is_ok()
             && let Some(lease) = lease
         {
-            let heard = self.sim.exec.now();
-            self.sim.leases.lock().confirm(self.process, &lease, begun, heard);
+            let answered = self.sim.exec.now();
+            self.sim.leases.lock().confirm(self.process, &lease, begun, answered);
         }
         written
     }

@@ -1,4 +1,4 @@
-//! A wall clock that moves only when told to.
+//! A wall clock that moves only when a test moves it.
 
 use std::{
     sync::{
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_clock_stands_still_until_told_to_move() {
+    fn a_test_clock_stands_still_until_it_is_moved() {
         let clock = TestClock::new();
         assert_eq!(clock.wall(), Timestamp::from_secs(START_SECONDS));
         assert_eq!(clock.wall(), clock.wall());

@@ -14,7 +14,7 @@ pub fn session(tenant: &str, user: &str, session: &str, id: &str, n: u64) -> Val
     json!({"id": id, "tenant": tenant, "user": user, "session": session, "n": n})
 }
 
-/// An item that lives for `ttl` seconds; `-1`: for ever.
+/// An item that lives for `ttl` seconds; `-1`: without limit.
 pub fn mortal(pk: &str, id: &str, n: u64, ttl: i64) -> Value {
     json!({"id": id, "pk": pk, "n": n, "ttl": ttl})
 }

@@ -4,7 +4,7 @@
 //!   one line, [`conformance!`](crate::conformance!).
 //! - [`model`]: a naive store in memory, to check the suite itself and to be the oracle of property tests.
 //! - [`faulty`]: wraps a store and lets it fail as the caller's plan says.
-//! - [`clock`]: a clock that moves only when told to.
+//! - [`clock`]: a clock that moves only when a test moves it.
 //! - [`fixtures`]: small builders of items.
 //!
 //! For tests only: everything here panics when an expectation does not hold.

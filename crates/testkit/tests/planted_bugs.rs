@@ -63,7 +63,7 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         Bug::IgnoresNotBefore => &["not_before_skips_older_changes_wherever_the_read_begins"],
         Bug::AcceptsForeignContinuations => &[
             "a_continuation_of_another_container_is_refused",
-            "a_container_created_anew_refuses_the_continuations_of_the_old_one",
+            "a_container_created_again_refuses_the_continuations_of_the_old_one",
         ],
         Bug::AcceptsContinuationsBeyondTheEnd => &["a_continuation_beyond_the_end_is_refused"],
         Bug::SkipsWhatLeftRetention | Bug::NeverForgetsVersions => {
@@ -72,7 +72,7 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         Bug::RetentionHitsLatestMode => &["latest_version_mode_knows_no_retention"],
         Bug::NeverExpires => &["an_expired_item_is_gone"],
         Bug::ExpiryLooksLikeADelete => &["all_versions_mode_shows_an_expiry_as_such"],
-        Bug::RewritingDoesNotProlongLife => &["a_write_begins_the_time_to_live_anew"],
+        Bug::RewritingDoesNotProlongLife => &["a_write_restarts_the_time_to_live"],
         Bug::ChildrenLoseHistory => &[
             "children_serve_their_parents_history_under_its_continuations",
             "children_serve_all_versions_of_their_parent_under_its_continuations",
@@ -120,8 +120,8 @@ fn every_planted_bug_is_noticed_by_the_case_that_stands_for_it() {
     let mut unnoticed = Vec::new();
     for bug in Bug::ALL {
         for case in witnesses(bug) {
-            if let Err(complaint) = notices(bug, case) {
-                unnoticed.push(format!("{bug:?}: {case} {complaint}"));
+            if let Err(problem) = notices(bug, case) {
+                unnoticed.push(format!("{bug:?}: {case} {problem}"));
             }
         }
     }

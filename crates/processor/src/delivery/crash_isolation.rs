@@ -44,7 +44,7 @@ struct Crashed {
 
 /// What to do with an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Treatment {
+pub(crate) enum ItemAction {
     /// Deliver it.
     Deliver,
     /// Dead-letter it: so many processes crashed while it was delivered alone.
@@ -59,12 +59,12 @@ impl CrashIsolation {
     pub(crate) fn resume(search: Option<&Search>, attempts: u32, policy: Policy, max_items: usize) -> Option<Self> {
         let limit = policy.attempts?;
         // The user may store progress much later: how many items lie between the checkpoint and the crash is not known.
-        let stretch = if policy.manual { UNKNOWN } else { max_items };
+        let remaining = if policy.manual { UNKNOWN } else { max_items };
         match search {
             None if attempts < limit => None,
             None => {
                 let window = (max_items / PARTS).max(1);
-                Some(Self { window, remaining: stretch, passed: 0, crashed: None, dead: Vec::new() })
+                Some(Self { window, remaining, passed: 0, crashed: None, dead: Vec::new() })
             }
             // A search for an item that fails, and no process crashed since.
             Some(search) if search.crashes == 0 && search.remaining == 0 && search.dead.is_empty() => None,
@@ -97,15 +97,15 @@ impl CrashIsolation {
         }
     }
 
-    pub(crate) fn treatment(&self, item: &str) -> Treatment {
+    pub(crate) fn action_for(&self, item: &str) -> ItemAction {
         if self.dead.iter().any(|dead| dead == item) {
-            return Treatment::Skip;
+            return ItemAction::Skip;
         }
         match &self.crashed {
             Some(Crashed { first, window: 1, crashes }) if first == item && *crashes >= CRASHES => {
-                Treatment::DeadLetter(*crashes)
+                ItemAction::DeadLetter(*crashes)
             }
-            _ => Treatment::Deliver,
+            _ => ItemAction::Deliver,
         }
     }
 
@@ -185,13 +185,13 @@ mod tests {
     fn two_crashes_narrow_a_page_to_one_item_and_two_more_dead_letter_it() {
         let first = CrashIsolation::resume(None, 5, POLICY, 1000).unwrap();
         let second = resume(&crash(first.mark("7:x", first.window())));
-        assert_eq!((second.window(), second.treatment("7:x")), (1, Treatment::Deliver));
+        assert_eq!((second.window(), second.action_for("7:x")), (1, ItemAction::Deliver));
         let third = resume(&crash(second.mark("7:x", 1)));
-        assert_eq!(third.treatment("7:x"), Treatment::Deliver, "one crash may be a coincidence");
+        assert_eq!(third.action_for("7:x"), ItemAction::Deliver, "one crash may be a coincidence");
         let fourth = resume(&crash(third.mark("7:x", 1)));
-        assert_eq!(fourth.treatment("7:x"), Treatment::DeadLetter(2));
-        assert_eq!(fourth.treatment("7:xy"), Treatment::Deliver);
-        assert_eq!(resume(&crash(third.mark("8:y", 1))).treatment("8:y"), Treatment::Deliver, "its own first crash");
+        assert_eq!(fourth.action_for("7:x"), ItemAction::DeadLetter(2));
+        assert_eq!(fourth.action_for("7:xy"), ItemAction::Deliver);
+        assert_eq!(resume(&crash(third.mark("8:y", 1))).action_for("8:y"), ItemAction::Deliver, "its own first crash");
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
         isolation.dead_lettered("7:x");
         assert!(isolation.is_over());
         let stored = isolation.mark_between().unwrap();
-        assert_eq!(resume(&stored).treatment("7:x"), Treatment::Skip);
+        assert_eq!(resume(&stored).action_for("7:x"), ItemAction::Skip);
         isolation.passed(1, true);
         assert_eq!(isolation.mark_between(), None);
     }
@@ -232,7 +232,7 @@ mod tests {
         let mut isolation = CrashIsolation::resume(Some(&crashed), 9, policy, 1000).unwrap();
         isolation.passed(500, false);
         assert!(!isolation.is_over());
-        assert_eq!(isolation.treatment("2:b"), Treatment::Skip);
+        assert_eq!(isolation.action_for("2:b"), ItemAction::Skip);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use self::{
     batch::{Batch, Items},
-    crash_isolation::{CrashIsolation, Treatment},
+    crash_isolation::{CrashIsolation, ItemAction},
     outage::{FailedItem, OutageDetector},
 };
 pub(crate) use self::{
@@ -85,10 +85,10 @@ impl Delivery {
         self.batches.clear();
         let mut deliver = Items::default();
         for (index, name) in names.iter().enumerate() {
-            match isolation.treatment(name) {
-                Treatment::Deliver => deliver.push(index..index + 1),
-                Treatment::Skip => {}
-                Treatment::DeadLetter(crashes) => {
+            match isolation.action_for(name) {
+                ItemAction::Deliver => deliver.push(index..index + 1),
+                ItemAction::Skip => {}
+                ItemAction::DeadLetter(crashes) => {
                     let reason = format!("the process crashed {crashes} times while this item was delivered");
                     self.letters.push_back(FailedItem { item: index, attempts: crashes, errors: vec![reason] });
                     self.outage.count_dead_letter();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn lone_items_are_dead_lettered_until_there_were_too_many_in_a_row() {
+    fn single_items_are_dead_lettered_until_there_were_too_many_in_a_row() {
         let mut detector = OutageDetector::new(3, None);
         for page in 0..5 {
             let detection = detector.failed_alone(failed(0), HOUR);

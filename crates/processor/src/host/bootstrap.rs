@@ -119,7 +119,7 @@ impl<'a> Bootstrap<'a> {
     }
 
     /// Makes the leases, unless another host has finished between our look and our lock: then a lease that is missing
-    /// was lost, and must not begin anew.
+    /// was lost, and must not start over.
     async fn make(&self, lock: &mut Lock<'_>) -> Result<StartPositions> {
         match self.created().await? {
             Some(positions) => Ok(positions),
@@ -170,7 +170,7 @@ impl<'a> Bootstrap<'a> {
         };
         let positions =
             join_bounded(ranges.iter().map(position).collect()).await.into_iter().collect::<Result<Vec<_>>>()?;
-        crate::planted!(StartNotAnchored => return Ok(StartPositions::default()));
+        crate::planted!(StartNotStored => return Ok(StartPositions::default()));
         Ok(StartPositions::new(positions))
     }
 

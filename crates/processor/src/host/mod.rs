@@ -272,7 +272,7 @@ impl Host {
         }
     }
 
-    /// The range of a lease; `None` if an old lease does not say it and it cannot be told.
+    /// The range of a lease; `None` if an old lease does not say it and it cannot be determined.
     fn range_of(&self, lease: &StoredLease) -> Option<FeedRange> {
         lease.document.range().or_else(|| self.resolved.get(&lease.document.token).cloned())
     }

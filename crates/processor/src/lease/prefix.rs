@@ -25,15 +25,15 @@ impl LeasePrefix {
     /// [`ErrorKind::InvalidArgument`] if the name contains a `'` (it would break the queries of .NET hosts), a
     /// control character or one of `/ \ # ?`, or if it leaves no room for lease ids of at most 255 characters.
     pub fn new(name: &str, monitored: &ContainerIdentity) -> Result<Self> {
-        let complaint = if name.contains(['\'', '/', '\\', '#', '?']) {
+        let problem = if name.contains(['\'', '/', '\\', '#', '?']) {
             "contains one of ' / \\ # ?"
         } else if name.chars().any(char::is_control) {
             "contains a control character"
         } else {
             ""
         };
-        if !complaint.is_empty() {
-            return Err(refused(name, complaint, "choose a name of letters, digits, dots and dashes"));
+        if !problem.is_empty() {
+            return Err(refused(name, problem, "choose a name of letters, digits, dots and dashes"));
         }
         let ContainerIdentity { account_host, database, container, .. } = monitored;
         let text = format!("{name}{account_host}_{database}_{container}");
@@ -97,9 +97,9 @@ impl fmt::Debug for LeasePrefix {
     }
 }
 
-fn refused(name: &str, complaint: &str, remedy: &str) -> Error {
+fn refused(name: &str, problem: &str, remedy: &str) -> Error {
     let shown: String = name.chars().take(64).collect();
-    Error::new(ErrorKind::InvalidArgument, format!("processor name {shown:?} {complaint}: {remedy}"))
+    Error::new(ErrorKind::InvalidArgument, format!("processor name {shown:?} {problem}: {remedy}"))
 }
 
 /// What a lease is for: the id of a physical range (version 0), or a feed range as `min-max` (version 1). Cheap to

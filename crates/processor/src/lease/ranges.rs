@@ -34,7 +34,7 @@ pub(crate) enum NamedRange {
     Split(FeedRange, Vec<RangeId>),
     /// It was merged into this range, which descends from these.
     Merged(FeedRange, Vec<RangeId>),
-    /// It cannot be told: no live range descends from it, or several of which one was merged.
+    /// It cannot be determined: no live range descends from it, or several of which one was merged.
     Unknown,
 }
 

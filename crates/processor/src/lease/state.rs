@@ -241,7 +241,7 @@ impl LeaseState {
         }
     }
 
-    /// Nothing is written after a loss: a call that waits for its checkpoint must not wait for ever.
+    /// Nothing is written after a loss: a call that waits for its checkpoint must not wait without limit.
     fn answer_after_loss(&mut self, effects: &mut Vec<Effect>) {
         if let Some(loss) = &self.signals.lost {
             let waiters = self.writes.abandon();

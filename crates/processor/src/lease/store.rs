@@ -58,7 +58,7 @@ impl Listing {
         }
     }
 
-    /// The leases as far as coverage is concerned; those whose range cannot be told are left out, see
+    /// The leases as far as coverage is concerned; those whose range cannot be determined are left out, see
     /// [`Listing::unresolved`].
     pub(crate) fn range_leases(&self, live: &[PhysicalRange]) -> Vec<RangeLease> {
         let leases = self.leases.iter().filter_map(|lease| {
@@ -71,7 +71,7 @@ impl Listing {
     }
 
     /// The range of a lease. An old lease that has none gets that of the physical range that it names; if that cannot be
-    /// told, the reason and what to do.
+    /// determined, the reason and what to do.
     pub(crate) fn range_of(&self, document: &LeaseDocument, live: &[PhysicalRange]) -> Result<FeedRange, String> {
         if let Some(range) = document.range() {
             return Ok(range);
@@ -111,7 +111,7 @@ impl Listing {
         found.collect()
     }
 
-    /// Old leases whose range cannot be told, each with the reason and what to do.
+    /// Old leases whose range cannot be determined, each with the reason and what to do.
     pub(crate) fn unresolved(&self, live: &[PhysicalRange]) -> Vec<(LeaseToken, String)> {
         crate::planted!(OldLeasesIgnored => return Vec::new());
         let reasons = self

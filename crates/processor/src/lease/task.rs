@@ -34,7 +34,7 @@ use crate::{
     runtime::BoxFuture,
 };
 
-/// What a lease task tells its host.
+/// What a lease task reports to its host.
 #[derive(Debug)]
 pub(crate) enum TaskReport {
     /// The work on this lease is over, for this reason.
@@ -93,7 +93,7 @@ enum WriteEnd {
     Replaced(Replacement, Vec<Adopted>),
 }
 
-/// Something that ended, before it is told to the state.
+/// Something that ended, before the state machine takes it in.
 enum Ended {
     Stop,
     Abort,

@@ -71,7 +71,7 @@ pub enum LeaseState {
     Paused,
     /// Its range was split or merged, and no host has replaced it yet.
     SplitPending,
-    /// It has no document any more: the next host to run makes it anew.
+    /// It has no document any more: the next host to run creates it again.
     Missing,
     /// Its checkpoint has left the retention of an all-versions feed: changes were lost to it.
     Expired,
@@ -146,13 +146,12 @@ impl LagWatch {
 }
 
 async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag> {
-    let deployment = processor.snapshot().await?;
-    let look = &deployment;
-    let known = look.leases().map(|lease| -> BoxFuture<'_, _> { Box::pin(of_lease(look, &lease.document)) });
-    let lost = look.missing().into_iter().map(|child| -> BoxFuture<'_, _> {
+    let snapshot = &processor.snapshot().await?;
+    let known = snapshot.leases().map(|lease| -> BoxFuture<'_, _> { Box::pin(of_lease(snapshot, &lease.document)) });
+    let lost = snapshot.missing().into_iter().map(|child| -> BoxFuture<'_, _> {
         Box::pin(async move {
-            let ranges_from = look.beginnings(&child.range);
-            let (backlog, _) = sum(look, look.mode(), &ranges_from).await?;
+            let ranges_from = snapshot.beginnings(&child.range);
+            let (backlog, _) = sum(snapshot, snapshot.mode(), &ranges_from).await?;
             Ok((child.token, None, backlog, LeaseState::Missing))
         })
     });
@@ -165,7 +164,7 @@ async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag>
         leases.push(LeaseLag { lease, owner, changes, estimated, behind: age(oldest, now), state });
     }
     leases.sort_by(|a, b| a.lease.cmp(&b.lease));
-    let broken = look.listing.broken.iter().map(|(id, error)| format!("{id}: {error}")).collect();
+    let broken = snapshot.listing.broken.iter().map(|(id, error)| format!("{id}: {error}")).collect();
     Ok(Lag {
         changes: leases.iter().map(|lease| lease.changes).sum(),
         behind: leases.iter().map(|lease| lease.behind).max().unwrap_or_default(),
@@ -176,12 +175,12 @@ async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag>
 
 type Measurement = (LeaseToken, Option<String>, Backlog, LeaseState);
 
-async fn of_lease(look: &Snapshot, lease: &LeaseDocument) -> Result<Measurement> {
-    let (backlog, expired) = sum(look, lease.mode.unwrap_or_default(), &look.ranges_from(lease)).await?;
+async fn of_lease(snapshot: &Snapshot, lease: &LeaseDocument) -> Result<Measurement> {
+    let (backlog, expired) = sum(snapshot, lease.mode.unwrap_or_default(), &snapshot.ranges_from(lease)).await?;
     let state = match () {
         () if expired => LeaseState::Expired,
         () if lease.is_paused() => LeaseState::Paused,
-        () if look.is_split(lease) => LeaseState::SplitPending,
+        () if snapshot.is_split(lease) => LeaseState::SplitPending,
         () if lease.owner.is_some() => LeaseState::Owned,
         () => LeaseState::Free,
     };
@@ -190,18 +189,18 @@ async fn of_lease(look: &Snapshot, lease: &LeaseDocument) -> Result<Measurement>
 
 /// The backlog of several ranges_from, and whether one of them cannot be read any more.
 pub(crate) async fn sum(
-    look: &Snapshot,
+    snapshot: &Snapshot,
     mode: changefeed_core::Mode,
     ranges_from: &[RangeFrom],
 ) -> Result<(Backlog, bool)> {
     let mut total = Backlog { untouched: true, ..Backlog::default() };
     let mut expired = false;
     for range_from in ranges_from {
-        match look.backlog(mode, range_from).await {
+        match snapshot.backlog(mode, range_from).await {
             Ok(backlog) => total.add(backlog),
             Err(error) if error.kind() == ErrorKind::ContinuationExpired => {
                 expired = true;
-                total.add(distance(look, mode, range_from).await?);
+                total.add(distance(snapshot, mode, range_from).await?);
             }
             Err(error) => return Err(error),
         }
@@ -210,11 +209,13 @@ pub(crate) async fn sum(
 }
 
 /// For a position that cannot be read any more: how many transactions the container has had since.
-async fn distance(look: &Snapshot, mode: changefeed_core::Mode, range_from: &RangeFrom) -> Result<Backlog> {
+async fn distance(snapshot: &Snapshot, mode: changefeed_core::Mode, range_from: &RangeFrom) -> Result<Backlog> {
     let now = ReadChanges::new(range_from.range.clone(), StartFrom::Now).mode(mode).max_items(1);
-    let newest = look.monitored.read_changes(now).await?.newest_lsn;
+    let newest = snapshot.monitored.read_changes(now).await?.newest_lsn;
     let lsn = match &range_from.start {
-        Some(StartFrom::Continuation(continuation)) => continuation.to_lsn(&look.monitored.identity().container).ok(),
+        Some(StartFrom::Continuation(continuation)) => {
+            continuation.to_lsn(&snapshot.monitored.identity().container).ok()
+        }
         _ => None,
     };
     let changes = newest.get().saturating_sub(lsn.unwrap_or(Lsn::ZERO).get()).max(1);

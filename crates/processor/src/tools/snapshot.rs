@@ -24,7 +24,7 @@ pub(crate) struct ProcessorRef {
     pub(crate) leases: Container,
 }
 
-/// Everything that is stored about a processor, as of one look.
+/// Everything that is stored about a processor, read at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) store: LeaseStore,
@@ -175,14 +175,14 @@ impl Snapshot {
         begun.collect::<Vec<_>>().iter().flat_map(|range_from| cut(range_from, &self.live)).collect()
     }
 
-    /// A range cut where its anchor changes; keys without one have no start.
+    /// A range cut where its start position changes; keys without one have no start.
     pub(crate) fn beginnings(&self, range: &FeedRange) -> Vec<RangeFrom> {
-        let anchored = self.start_positions.pieces(range);
-        let bare = uncovered(range, anchored.iter().map(|(range, _)| range));
+        let known = self.start_positions.pieces(range);
+        let bare = uncovered(range, known.iter().map(|(range, _)| range));
         let bare = bare.into_iter().map(|range| RangeFrom { range, start: None });
-        let known =
-            anchored.iter().map(|(range, anchor)| RangeFrom { range: range.clone(), start: Some(anchor.to_start()) });
-        known.chain(bare).collect()
+        let begun =
+            known.iter().map(|(range, position)| RangeFrom { range: range.clone(), start: Some(position.to_start()) });
+        begun.chain(bare).collect()
     }
 
     /// What lies behind a position, over whatever ranges live by now.

@@ -1,5 +1,5 @@
 //! What the tests around the processor share: a shop with orders, hosts that write down what they were given, and a
-//! wall clock that moves only when told to.
+//! wall clock that moves only when a test moves it.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -332,12 +332,12 @@ impl Gate {
 
 /// Notifications of a host, kept.
 #[derive(Clone, Default)]
-pub(crate) struct Heard(Arc<Mutex<Vec<Notification>>>);
+pub(crate) struct Notifications(Arc<Mutex<Vec<Notification>>>);
 
-impl Heard {
+impl Notifications {
     pub(crate) fn listen(&self) -> impl Fn(&Notification) + Send + Sync + use<> {
-        let heard = Arc::clone(&self.0);
-        move |notification| heard.lock().expect("lock").push(notification.clone())
+        let notifications = Arc::clone(&self.0);
+        move |notification| notifications.lock().expect("lock").push(notification.clone())
     }
 
     pub(crate) fn any(&self, wanted: impl Fn(&Notification) -> bool) -> bool {

@@ -354,7 +354,7 @@ impl LeaseChecker {
             return Err(("S5", message));
         }
         self.moves += 1;
-        let end = self.judge_move(old, new, writer, cover)?;
+        let end = self.classify_move(old, new, writer, cover)?;
         self.ended(old.holder, &token, writer, end);
         lease.edited = false;
         // A grant to another process with the same instance name ends the session, and begins none.
@@ -366,7 +366,7 @@ impl LeaseChecker {
     }
 
     /// Whether a change of owner was allowed, and what it was.
-    fn judge_move(
+    fn classify_move(
         &mut self,
         old: &Lease,
         new: &LeaseDocument,
@@ -418,7 +418,7 @@ impl LeaseChecker {
             last_steal: self.steals.get(&writer.process).map(|at| writer.now - at),
             forced_steal: self.forced_steal,
         };
-        let end = takeover.judge(cover)?;
+        let end = takeover.classify(cover)?;
         if end == End::Abrupt && holder.is_some_and(|(_, holder)| holder.kind == ProcessKind::DotNet) {
             self.steals.insert(writer.process, writer.now);
         }

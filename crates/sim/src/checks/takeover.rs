@@ -44,7 +44,7 @@ pub struct Process {
     pub renew: u64,
 }
 
-/// An acquisition to be judged.
+/// An acquisition to be checked.
 #[derive(Debug)]
 pub struct Takeover<'a> {
     /// The document before.
@@ -88,7 +88,7 @@ impl Takeover<'_> {
     ///
     /// # Errors
     /// S5, if the owner was alive and had not agreed.
-    pub fn judge(&self, cover: &mut dyn FnMut(Sometimes)) -> Result<End, Broken> {
+    pub fn classify(&self, cover: &mut dyn FnMut(Sometimes)) -> Result<End, Broken> {
         let (process, taker) = self.taker;
         let own_name = self.before.owner.as_deref() == Some(taker.name.as_str());
         let held_by_taker = self.holder.is_some_and(|(holder, _)| holder == process);

@@ -37,7 +37,7 @@ async fn bodies_are_refused(fixture: &dyn Fixture, bodies: &[Bytes], kind: Error
             refused(stage.try_write(Some("a"), write.clone()).await, kind);
             refused(stage.try_write(None, write.clone()).await, kind);
             let error = refused(stage.try_batch("a", vec![upsert(&item("a", "y", 1)), write]).await, kind);
-            assert_eq!(error.operation(), Some(1), "the error names the write to blame");
+            assert_eq!(error.operation(), Some(1), "the error names the write that failed");
         }
         stage.unchanged_since(&before, &format!("{:?}", bad.slice(..bad.len().min(60)))).await;
     }

@@ -52,7 +52,7 @@ pub(super) async fn a_batch_happens_together_or_not_at_all(fixture: &dyn Fixture
             // Last, behind a write that would have changed the etag; first; and in between.
             writes.insert(position, culprit.clone());
             let error = refused(stage.try_batch("a", writes).await, kind);
-            assert_eq!(error.operation(), Some(position), "the error names the write to blame: {error:?}");
+            assert_eq!(error.operation(), Some(position), "the error names the write that failed: {error:?}");
             stage.unchanged_since(&before, "a refused batch").await;
         }
     }

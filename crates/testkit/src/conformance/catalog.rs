@@ -223,7 +223,7 @@ pub(super) async fn a_handle_to_a_deleted_container_answers_not_found_for_ever(f
     assert_eq!(versions(&again.reader(StartFrom::Beginning).drain().await), ["y=1"]);
 }
 
-pub(super) async fn a_container_created_anew_refuses_the_continuations_of_the_old_one(fixture: &dyn Fixture) {
+pub(super) async fn a_container_created_again_refuses_the_continuations_of_the_old_one(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
     stage.put("a", "x", 1).await;
     let mut reader = stage.reader(StartFrom::Beginning);

@@ -89,7 +89,7 @@ pub(super) async fn a_reader_that_waits_for_changed_misses_nothing(fixture: &dyn
         }
     });
     let last = BTreeMap::from([wanted]);
-    // It looks only when woken, so a lost wake-up is a reader that sleeps for ever.
+    // It looks only when woken, so a lost wake-up is a reader that never wakes up.
     let following = async {
         while !follower.has_seen(&last) {
             let (range, continuation) = follower.place();

@@ -28,7 +28,7 @@ macro_rules! __conformance_cases {
                 the_partition_key_of_a_container_cannot_change:;
                 a_container_without_ranges_is_refused:;
                 a_handle_to_a_deleted_container_answers_not_found_for_ever:;
-                a_container_created_anew_refuses_the_continuations_of_the_old_one:;
+                a_container_created_again_refuses_the_continuations_of_the_old_one:;
                 deleting_a_database_deletes_its_containers:;
             }
             identity {
@@ -208,7 +208,7 @@ macro_rules! __conformance_cases {
             time_to_live {
                 an_expired_item_is_gone: TimeToLive;
                 an_expired_item_can_be_created_again: TimeToLive;
-                a_write_begins_the_time_to_live_anew: TimeToLive;
+                a_write_restarts_the_time_to_live: TimeToLive;
                 an_items_own_time_to_live_wins: TimeToLive;
                 a_new_version_may_live_longer_or_shorter: TimeToLive;
                 without_time_to_live_a_ttl_is_just_a_member:;

@@ -1,4 +1,4 @@
-//! Where a case plays: a container of its own, and short words for what all cases do with it.
+//! Where a case runs: a container of its own, and short words for what all cases do with it.
 
 use std::{fmt::Debug, sync::Arc};
 

@@ -63,7 +63,7 @@ pub(super) async fn an_expired_item_can_be_created_again(fixture: &dyn Fixture) 
     assert_eq!(item_number(&stage.get("a", "x").await), 2, "with a life of its own");
 }
 
-pub(super) async fn a_write_begins_the_time_to_live_anew(fixture: &dyn Fixture) {
+pub(super) async fn a_write_restarts_the_time_to_live(fixture: &dyn Fixture) {
     let stage = mortals(fixture).await;
     stage.put("a", "x", 1).await;
     for n in 2..5 {
@@ -79,16 +79,16 @@ pub(super) async fn an_items_own_time_to_live_wins(fixture: &dyn Fixture) {
     let stage = mortals(fixture).await;
     stage.upsert(&mortal("a", "short", 1, 10)).await;
     stage.upsert(&mortal("a", "long", 1, 1000)).await;
-    stage.upsert(&mortal("a", "for ever", 1, -1)).await;
+    stage.upsert(&mortal("a", "unlimited", 1, -1)).await;
     stage.put("a", "default", 1).await;
     fixture.advance(seconds(20)).await;
     let alive = [lives(&stage, "short").await, lives(&stage, "default").await, lives(&stage, "long").await];
     assert_eq!(alive, [false, true, true]);
     fixture.advance(seconds(100)).await;
-    let alive = [lives(&stage, "default").await, lives(&stage, "long").await, lives(&stage, "for ever").await];
+    let alive = [lives(&stage, "default").await, lives(&stage, "long").await, lives(&stage, "unlimited").await];
     assert_eq!(alive, [false, true, true]);
     fixture.advance(seconds(5000)).await;
-    assert_eq!([lives(&stage, "long").await, lives(&stage, "for ever").await], [false, true]);
+    assert_eq!([lives(&stage, "long").await, lives(&stage, "unlimited").await], [false, true]);
 }
 
 pub(super) async fn a_new_version_may_live_longer_or_shorter(fixture: &dyn Fixture) {
@@ -112,10 +112,10 @@ pub(super) async fn without_time_to_live_a_ttl_is_just_a_member(fixture: &dyn Fi
 pub(super) async fn items_only_lets_expire_those_that_ask_for_it(fixture: &dyn Fixture) {
     let stage = Stage::with(fixture, |spec| spec.time_to_live = TimeToLive::ItemsOnly).await;
     stage.upsert(&mortal("a", "mortal", 1, 10)).await;
-    stage.upsert(&mortal("a", "for ever", 1, -1)).await;
+    stage.upsert(&mortal("a", "unlimited", 1, -1)).await;
     stage.put("a", "default", 1).await;
     fixture.advance(seconds(100_000)).await;
-    let alive = [lives(&stage, "mortal").await, lives(&stage, "for ever").await, lives(&stage, "default").await];
+    let alive = [lives(&stage, "mortal").await, lives(&stage, "unlimited").await, lives(&stage, "default").await];
     assert_eq!(alive, [false, true, true]);
 }
 

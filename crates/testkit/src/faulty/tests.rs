@@ -142,7 +142,7 @@ fn latency_holds_the_call_until_the_callers_future_is_over() {
 }
 
 #[test]
-fn a_call_that_never_returns_was_done_or_not_as_told() {
+fn a_call_that_never_returns_was_done_or_not_as_configured() {
     runs(async {
         let inner = container().await;
         let outer = faulty(&inner, Script::new([Fault::NeverReturns, Fault::DidItThenNeverReturned]));

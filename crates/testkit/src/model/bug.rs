@@ -103,7 +103,7 @@ pub enum Bug {
     DoesNotWakeOnSplits,
     /// `changed` does not see what was written before it was called.
     MissesNewsBeforeTheWait,
-    /// A container created anew has the resource id of the old one.
+    /// A container that is created again has the resource id of the old one.
     KeepsTheRidOfDeletedContainers,
     /// All containers count LSNs together.
     SharesLsnsBetweenContainers,

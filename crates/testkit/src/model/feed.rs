@@ -154,7 +154,7 @@ impl State {
         }
         let lenient = self.has(Bug::SkipsWhatLeftRetention) || self.has(Bug::NeverForgetsVersions);
         if mode == Mode::AllVersions && after.lsn < self.forgotten(now) && !lenient {
-            let message = format!("changes after {continuation} have left retention: start anew");
+            let message = format!("changes after {continuation} have left retention: start again");
             return Err(Error::new(ErrorKind::ContinuationExpired, message));
         }
         Ok(after)

@@ -85,19 +85,19 @@ fn a_host_never_has_more_leases_than_it_may() {
 }
 
 #[test]
-fn a_host_that_the_dice_could_move_is_not_at_rest() {
-    let rests = |owners: &[(&str, usize)]| {
+fn a_host_that_a_random_choice_could_move_is_not_idle() {
+    let is_idle_at = |owners: &[(&str, usize)]| {
         let leases = leases(owners);
         is_idle(&View { me: ME, leases: &leases, max_leases: None, shuffle: 7 })
     };
-    assert!(rests(&[("a", 4), ("me", 3)]) && rests(&[("a", 1), ("b", 1)]));
-    assert!(!rests(&[("a", 4), ("me", 2)]));
+    assert!(is_idle_at(&[("a", 4), ("me", 3)]) && is_idle_at(&[("a", 1), ("b", 1)]));
+    assert!(!is_idle_at(&[("a", 4), ("me", 2)]));
     // What b has too many is left to a, but not by every plan.
     let owners = [("a", 1), ("b", 4), ("me", 2)];
     let plans = (0..100).map(|shuffle| plan(&View { me: ME, leases: &leases(&owners), max_leases: None, shuffle }));
     let (idle, busy): (Vec<_>, Vec<_>) = plans.partition(Vec::is_empty);
     assert!(idle.len() > busy.len() && !busy.is_empty());
-    assert!(!rests(&owners));
+    assert!(!is_idle_at(&owners));
 }
 
 #[test]
@@ -430,7 +430,7 @@ impl Fleet {
 }
 
 #[test]
-fn a_fleet_balances_and_then_rests_whatever_joins_and_dies() {
+fn a_fleet_balances_and_then_is_idle_whatever_joins_and_crashes() {
     for leases in 0..=64 {
         // All numbers of hosts where divisions are interesting, one for the rest.
         let near_power = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64].contains(&leases);
@@ -509,7 +509,7 @@ fn two_hosts_that_join_at_once_are_served_in_a_few_cycles() {
 }
 
 #[test]
-fn an_owner_that_never_answers_is_relieved_after_the_deadline() {
+fn an_owner_that_never_answers_loses_its_lease_after_the_deadline() {
     let mut fleet = Fleet::new(3, 20);
     let deaf = fleet.join(None);
     fleet.settle(2, |fleet| fleet.turns(100));

@@ -38,8 +38,8 @@ fn shown(children: &[NewLease]) -> Vec<String> {
     children.iter().map(one).collect()
 }
 
-fn replaced(succession: SplitPlan) -> Option<Vec<String>> {
-    match succession {
+fn replaced(plan: SplitPlan) -> Option<Vec<String>> {
+    match plan {
         SplitPlan::Keep => None,
         SplitPlan::Replace(children) => Some(shown(&children)),
     }
@@ -75,7 +75,7 @@ fn an_audit_finds_holes_overlaps_and_parents_that_were_left_over() {
         &[("3", "1"), ("3", "0"), ("1", "0"), ("1", "4"), ("0", "4"), ("0", "2")],
         &["1", "0"],
     );
-    // A merge: the version 1 lease stays. Two version 0 leases: the succession of one of them decides.
+    // A merge: the version 1 lease stays. Two version 0 leases: the split of one of them decides.
     check(&["0:-FF", "-FF"], &[], &[("-FF", "0")], &["0"]);
     check(&["0:-FF", "7:-FF"], &[], &[("0", "7")], &[]);
     // Leases that reach beyond each other are never given up for each other.
@@ -110,12 +110,8 @@ fn successors_follow_the_rules_of_the_net_sdk() {
         ("nothing live: better to wait than to guess", "0:-20", &[], None),
     ] {
         let parent = lease(parent);
-        let succession = split_plan(&parent, &live(ranges), std::slice::from_ref(&parent));
-        assert_eq!(
-            replaced(succession),
-            expected.map(|texts| texts.iter().map(ToString::to_string).collect()),
-            "{case}"
-        );
+        let plan = split_plan(&parent, &live(ranges), std::slice::from_ref(&parent));
+        assert_eq!(replaced(plan), expected.map(|texts| texts.iter().map(ToString::to_string).collect()), "{case}");
     }
 }
 
@@ -131,18 +127,18 @@ fn children_that_exist_are_not_made_again() {
         ("a tombstone covers nothing", "0:-FF", &["1:-20", "2:20-FF"], &["!1:-20"], &["1:-20", "2:20-FF"]),
         // Neither a parent left over nor a lease that reaches beyond may stand in: it may count on this one.
         ("a left-over parent", "1:-20", &["3:-10", "4:10-20", "2:20-FF"], &["0:-FF"], &["3:-10", "4:10-20"]),
-        ("a left-over twin", "-20", &["3:-10", "4:10-20", "2:20-FF"], &["0:-20"], &["-10", "10-20"]),
+        ("a left-over duplicate", "-20", &["3:-10", "4:10-20", "2:20-FF"], &["0:-20"], &["-10", "10-20"]),
         ("two that cross", "-20", &["9:-FF"], &["10-FF"], &["-10", "10-20"]),
         ("two that cross, one done", "10-FF", &["9:-FF"], &["-10", "10-20"], &["20-FF"]),
         ("a split half done, then merged", "-FF", &["9:-FF"], &["-20"], &["20-FF"]),
         ("a live range with a lease inside", "9:-FF", &["9:-FF"], &["20-30"], &["-20", "30-FF"]),
-        ("a live range and its twin", "9:-FF", &["9:-FF"], &["-FF"], &[]),
+        ("a live range and its duplicate", "9:-FF", &["9:-FF"], &["-FF"], &[]),
         ("a neighbour that reaches in", "1:-20", &["3:-10", "4:10-20", "2:20-FF"], &["10-30"], &["3:-10", "4:10-20"]),
     ] {
         let mut all = leases(others);
         all.push(lease(parent));
-        let succession = split_plan(&lease(parent), &live(ranges), &all);
-        assert_eq!(replaced(succession).unwrap(), expected, "{case}");
+        let plan = split_plan(&lease(parent), &live(ranges), &all);
+        assert_eq!(replaced(plan).unwrap(), expected, "{case}");
     }
 }
 
@@ -159,7 +155,7 @@ fn missing_leases_are_those_of_uncovered_keys() {
         (&["1:20-FF", "0:-20"][..], &[][..], &["0:-20", "1:20-FF"][..]),
         (&["0:-20", "1:20-FF"], &["0:-20"], &["1:20-FF"]),
         (&["0:-20", "1:20-FF"], &["0:-20", "1:20-FF"], &[]),
-        // The parent's lease covers its children: they come with its succession, at its position.
+        // The parent's lease covers its children: they come with its split, at its position.
         (&["1:-20", "2:20-FF"], &["0:-FF"], &[]),
         (&["2:-FF"], &["-20"], &["20-FF"]),
         (&["2:-FF"], &["10-20", "40-50"], &["-10", "20-40", "50-FF"]),
@@ -189,8 +185,8 @@ struct Job {
     delete: LeaseToken,
 }
 
-/// A container that splits and merges, and hosts that run successions on what they once saw.
-struct World {
+/// A container that splits and merges, and hosts that run splits on what they once saw.
+struct Cluster {
     chance: Chance,
     live: Vec<PhysicalRange>,
     next_id: u64,
@@ -198,7 +194,7 @@ struct World {
     jobs: Vec<Job>,
 }
 
-impl World {
+impl Cluster {
     fn new(seed: u64) -> Self {
         let live = live(&["0:-55", "1:55-AA", "2:AA-FF"]);
         let leases = missing(&live, &[]).iter().map(Self::covered).collect();
@@ -301,30 +297,30 @@ impl World {
 }
 
 #[test]
-fn leases_always_cover_every_key_whatever_splits_merges_and_dies() {
+fn leases_always_cover_every_key_whatever_splits_merges_and_crashes() {
     for seed in 0..300 {
-        let mut world = World::new(seed);
+        let mut cluster = Cluster::new(seed);
         for _ in 0..150 {
-            world.step();
+            cluster.step();
         }
     }
 }
 
 #[test]
-fn when_splits_and_crashes_end_the_leases_tile_the_key_space_and_rest() {
+fn when_splits_and_crashes_end_the_leases_tile_the_key_space_and_stay() {
     for seed in 0..60 {
-        let mut world = World::new(seed);
+        let mut cluster = Cluster::new(seed);
         for _ in 0..150 {
-            world.step();
+            cluster.step();
         }
-        world.quiet();
-        let audit = audit(&world.leases);
+        cluster.quiet();
+        let audit = audit(&cluster.leases);
         assert!(audit.holes.is_empty() && audit.covered_by_others.is_empty(), "{audit:?}");
-        assert!(audit.overlaps.is_empty(), "seed {seed}: {audit:?}\n{:?}\n{:?}", world.leases, world.live);
-        for lease in &world.leases {
-            assert_eq!(split_plan(lease, &world.live, &world.leases), SplitPlan::Keep);
+        assert!(audit.overlaps.is_empty(), "seed {seed}: {audit:?}\n{:?}\n{:?}", cluster.leases, cluster.live);
+        for lease in &cluster.leases {
+            assert_eq!(split_plan(lease, &cluster.live, &cluster.leases), SplitPlan::Keep);
         }
-        assert_eq!(missing(&world.live, &world.leases), []);
+        assert_eq!(missing(&cluster.live, &cluster.leases), []);
     }
 }
 
@@ -340,9 +336,9 @@ fn a_split_repeated_after_a_crash_at_any_step_ends_the_same() {
             if order >= 3 {
                 first.swap(0, 1);
             }
-            found.extend(first.iter().take(crash_after).map(World::covered));
+            found.extend(first.iter().take(crash_after).map(Cluster::covered));
             let SplitPlan::Replace(second) = split_plan(&parent, &ranges, &found) else { panic!("kept") };
-            found.extend(second.iter().map(World::covered));
+            found.extend(second.iter().map(Cluster::covered));
             assert_eq!(audit(&found).covered_by_others, std::slice::from_ref(&parent.token));
             found.retain(|lease| lease.token != parent.token);
             assert_eq!((audit(&found), found.len()), (Audit::default(), 3));

@@ -31,7 +31,8 @@ pub struct LockDocument {
 }
 
 impl LockDocument {
-    /// A lock of ours. The nonce must be one that nobody else uses: after an extra outcome it tells whose it is.
+    /// A lock of ours. The nonce must be one that nobody else uses: it identifies the holder after a write with unknown
+    /// outcome.
     pub fn new(id: &str, partition_key: Option<String>, nonce: &str) -> Self {
         let properties = BTreeMap::from([(NONCE.to_owned(), nonce.to_owned())]);
         Self { id: id.to_owned(), partition_key, ttl: Some(TTL_SECONDS), properties, extra: Extra::default() }

@@ -240,7 +240,7 @@ impl LeaseDocument {
 
     /// Properties of ours that cannot be read and count as absent, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        let complain = |(key, value): (&String, &String)| {
+        let warning = |(key, value): (&String, &String)| {
             let wanted = match key.as_str() {
                 EPOCH | GENERATION | OWNER_EPOCH | EXPIRATION | HAND_OVER_EXPIRATION | VERSION_KEY => {
                     parse_number(value).is_none().then_some("a number")
@@ -258,7 +258,7 @@ impl LeaseDocument {
                 format!("property {key} of lease {} is {shown:?}, not {wanted}: ignored", self.token)
             })
         };
-        self.properties.iter().filter_map(complain).collect()
+        self.properties.iter().filter_map(warning).collect()
     }
 
     fn text(&self, key: &str) -> Option<&str> {

@@ -151,7 +151,7 @@ fn a_lease_that_was_read_is_written_back_byte_for_byte() {
 
 #[test]
 fn the_lock_and_the_marker_are_written_as_their_golden_files_say() {
-    let anchors = StartPositions::new(vec![
+    let positions = StartPositions::new(vec![
         (range("1F-FF"), StartPosition::Continuation("\"7052\"".into())),
         (range("-05C1DFFFFFFFFC"), StartPosition::Beginning),
         (range("05C1DFFFFFFFFC-1F"), StartPosition::Time(NOW)),
@@ -159,7 +159,7 @@ fn the_lock_and_the_marker_are_written_as_their_golden_files_say() {
     let [info, lock] = [prefix().info_id(), prefix().lock_id()];
     let none = StartPositions::default();
     for (info, golden) in [
-        (InfoDocument::new(&info, None, &anchors), golden!("info")),
+        (InfoDocument::new(&info, None, &positions), golden!("info")),
         (InfoDocument::new(&info, None, &none), golden!("info-net")),
         (InfoDocument::new(&info, Some(info.clone()), &none), golden!("info-net-partition-key")),
     ] {
@@ -179,12 +179,12 @@ fn the_lock_and_the_marker_are_written_as_their_golden_files_say() {
 
 #[test]
 fn a_marker_gives_the_anchors_of_any_range_in_key_order() {
-    let anchors = InfoDocument::parse(golden!("info").as_bytes()).unwrap().start_positions();
+    let positions = InfoDocument::parse(golden!("info").as_bytes()).unwrap().start_positions();
     let (time, position) = (StartPosition::Time(NOW), StartPosition::Continuation("\"7052\"".into()));
-    assert_eq!(anchors.of(&range("-05")), [StartPosition::Beginning]);
-    assert_eq!(anchors.of(&range("1F-20")), std::slice::from_ref(&position));
-    assert_eq!(anchors.of(&FeedRange::full()), [StartPosition::Beginning, time.clone(), position.clone()]);
-    assert_eq!(anchors.pieces(&range("10-20")), [(range("10-1F"), time), (range("1F-20"), position)]);
+    assert_eq!(positions.of(&range("-05")), [StartPosition::Beginning]);
+    assert_eq!(positions.of(&range("1F-20")), std::slice::from_ref(&position));
+    assert_eq!(positions.of(&FeedRange::full()), [StartPosition::Beginning, time.clone(), position.clone()]);
+    assert_eq!(positions.pieces(&range("10-20")), [(range("10-1F"), time), (range("1F-20"), position)]);
     let partial = StartPositions::new(vec![(range("10-20"), StartPosition::Beginning)]);
     assert_eq!(partial.of(&range("20-30")), []);
     assert_eq!(partial.pieces(&range("-FF")), [(range("10-20"), StartPosition::Beginning)]);
@@ -205,13 +205,13 @@ fn neighbours_that_began_alike_share_an_entry() {
 
 #[test]
 fn start_positions_that_cannot_be_read_are_refused_rather_than_guessed() {
-    for anchors in ["", "[", "{}", r#"[{"range":"FF"}]"#, r#"[{"range":"FF-","start":"beginning"}]"#, "[{}]"] {
-        let body = serde_json::json!({"id": "x.info", "properties": {"cf.anchors": anchors}}).to_string();
+    for positions in ["", "[", "{}", r#"[{"range":"FF"}]"#, r#"[{"range":"FF-","start":"beginning"}]"#, "[{}]"] {
+        let body = serde_json::json!({"id": "x.info", "properties": {"cf.anchors": positions}}).to_string();
         let error = InfoDocument::parse(body.as_bytes()).unwrap_err();
         assert_eq!(
             error.to_string(),
             "properties.cf.anchors is not a list of positions: repair or delete the document",
-            "{anchors}"
+            "{positions}"
         );
     }
 }

@@ -250,7 +250,7 @@ impl LeaseState {
                 let item = delivering.delivery.dead_lettered();
                 let name = item.and_then(|item| delivering.delivery.name(item));
                 if let (Some(isolation), Some(name)) = (&mut self.memory.isolation, name)
-                    && isolation.treatment(name) != crate::delivery::crash_isolation::Treatment::Deliver
+                    && isolation.action_for(name) != crate::delivery::crash_isolation::ItemAction::Deliver
                 {
                     isolation.dead_lettered(name);
                 }

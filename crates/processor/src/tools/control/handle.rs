@@ -63,12 +63,12 @@ impl Control {
     }
 
     async fn set_paused(&self, scope: Scope, paused: bool) -> Result<Vec<LeaseToken>> {
-        let look = self.processor.snapshot().await?;
+        let snapshot = self.processor.snapshot().await?;
         let mut changed = Vec::new();
-        for lease in chosen(&look, &scope)? {
+        for lease in chosen(&snapshot, &scope)? {
             if lease.document.is_paused() != paused {
                 let done = |document: &LeaseDocument| document.is_paused() == paused;
-                update(&look.store, lease, done, |document| document.set_paused(paused)).await?;
+                update(&snapshot.store, lease, done, |document| document.set_paused(paused)).await?;
                 changed.push(lease.document.token.clone());
             }
         }

@@ -27,7 +27,7 @@ impl Control {
 }
 
 impl Reset {
-    /// Does it even if hosts run. They make the leases anew, at the positions where the processor once began: stop
+    /// Does it even if hosts run. They create the leases again, at the positions where the processor once began: stop
     /// them first if that is not wanted. Default: refused while a host runs.
     pub fn forced(mut self) -> Self {
         self.forced = true;
@@ -39,8 +39,8 @@ impl Reset {
     /// # Errors
     /// `ItemNotFound` if there is no such processor, and those of the stores.
     pub async fn dry_run(&self) -> Result<Vec<LeaseToken>> {
-        let look = self.control.processor.snapshot().await?;
-        Ok(look.listing.leases.iter().map(|lease| lease.document.token.clone()).collect())
+        let snapshot = self.control.processor.snapshot().await?;
+        Ok(snapshot.listing.leases.iter().map(|lease| lease.document.token.clone()).collect())
     }
 
     /// Deletes the processor's documents, readable or not; returns the leases.
@@ -52,13 +52,13 @@ impl Reset {
     /// `InvalidArgument` if a host runs, `ItemNotFound` if there is no such processor, `Unavailable` if leases kept
     /// changing, and those of the store: what was deleted stays deleted, so try again.
     pub async fn apply(&self) -> Result<Vec<LeaseToken>> {
-        let mut look = self.control.processor.snapshot().await?;
+        let mut snapshot = self.control.processor.snapshot().await?;
         if !self.forced {
-            look = self.wait_for_silence(look).await?;
+            snapshot = self.wait_for_silence(snapshot).await?;
         }
-        let store = &look.store;
+        let store = &snapshot.store;
         let mut deleted: Vec<LeaseToken> = Vec::new();
-        // The marker goes first: a host that starts meanwhile then begins anew instead of repairing the old.
+        // The marker goes first: a host that starts meanwhile then starts over instead of repairing the old leases.
         let prefix = store.prefix();
         for id in [prefix.info_id(), prefix.lock_id()] {
             let field = store.partition_key_field(&id);
@@ -66,11 +66,11 @@ impl Reset {
                 gone_is_fine(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;
             }
         }
-        for lease in &look.listing.leases {
-            self.delete(&look, lease).await?;
+        for lease in &snapshot.listing.leases {
+            self.delete(&snapshot, lease).await?;
             deleted.push(lease.document.token.clone());
         }
-        self.delete_broken(&look).await?;
+        self.delete_broken(&snapshot).await?;
         Ok(deleted)
     }
 
@@ -98,13 +98,13 @@ impl Reset {
         Ok(first)
     }
 
-    async fn delete(&self, look: &Snapshot, lease: &StoredLease) -> Result<()> {
+    async fn delete(&self, snapshot: &Snapshot, lease: &StoredLease) -> Result<()> {
         let mut current = lease.clone();
         for _ in 0..CONFLICT_TRIES {
-            match gone_is_fine(look.store.delete(&current).await) {
+            match gone_is_fine(snapshot.store.delete(&current).await) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::PreconditionFailed || error.effect() == Effect::Unknown => {
-                    match look.store.read(&current.document).await? {
+                    match snapshot.store.read(&current.document).await? {
                         None => return Ok(()),
                         Some(stored) if self.forced || stored.document.owner.is_none() => current = stored,
                         Some(_) => break,
@@ -118,14 +118,14 @@ impl Reset {
     }
 
     /// Documents that cannot be read are deleted as they are: there is no owner to ask.
-    async fn delete_broken(&self, look: &Snapshot) -> Result<()> {
-        if look.listing.broken.is_empty() {
+    async fn delete_broken(&self, snapshot: &Snapshot) -> Result<()> {
+        if snapshot.listing.broken.is_empty() {
             return Ok(());
         }
-        let container = look.store.container();
+        let container = snapshot.store.container();
         let definition = &container.identity().partition_key;
-        for item in container.list(&look.store.prefix().leases()).await? {
-            if look.listing.broken.iter().any(|(id, _)| id.as_str() == item.id.as_str()) {
+        for item in container.list(&snapshot.store.prefix().leases()).await? {
+            if snapshot.listing.broken.iter().any(|(id, _)| id.as_str() == item.id.as_str()) {
                 let key = definition.extract(&item.body)?;
                 gone_is_fine(container.delete_if(key, &item.id, &item.etag).await)?;
             }

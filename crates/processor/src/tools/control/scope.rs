@@ -18,18 +18,18 @@ pub enum Scope {
 
 /// The leases that are meant; tombstones never are. Refuses to go on beside documents that cannot be read, if all are
 /// meant: one of them would stay as it was.
-pub(super) fn chosen<'a>(look: &'a Snapshot, scope: &Scope) -> Result<Vec<&'a StoredLease>> {
+pub(super) fn chosen<'a>(snapshot: &'a Snapshot, scope: &Scope) -> Result<Vec<&'a StoredLease>> {
     match scope {
-        Scope::All => match look.listing.broken.first() {
+        Scope::All => match snapshot.listing.broken.first() {
             Some((id, error)) => {
                 Err(Error::new(ErrorKind::Corrupt, format!("document {id} cannot be read: {error}; nothing was done")))
             }
-            None => Ok(look.leases().collect()),
+            None => Ok(snapshot.leases().collect()),
         },
-        Scope::Lease(token) => match look.leases().find(|lease| lease.document.token == *token) {
+        Scope::Lease(token) => match snapshot.leases().find(|lease| lease.document.token == *token) {
             Some(lease) => Ok(vec![lease]),
             None => {
-                let known: Vec<&str> = look.leases().map(|lease| lease.document.token.as_str()).collect();
+                let known: Vec<&str> = snapshot.leases().map(|lease| lease.document.token.as_str()).collect();
                 let message = format!("there is no lease {token}: the leases are {}", known.join(", "));
                 Err(Error::new(ErrorKind::ItemNotFound, message))
             }

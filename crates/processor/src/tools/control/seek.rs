@@ -104,12 +104,12 @@ impl Seek {
     /// `ItemNotFound` if there is no such processor or lease, `InvalidArgument` or `BadContinuation` for a position
     /// that the feed does not have, and those of the stores.
     pub async fn dry_run(&self) -> Result<Vec<Moved>> {
-        let look = self.control.processor.snapshot().await?;
-        Ok(self.plan(&look).await?.into_iter().map(|(moved, _)| moved).collect())
+        let snapshot = self.control.processor.snapshot().await?;
+        Ok(self.plan(&snapshot).await?.into_iter().map(|(moved, _)| moved).collect())
     }
 
     /// Moves the leases, each by a compare-and-swap that takes it from its owner. All positions are known to be good
-    /// before the first is written. From then on the keys begin there: a lease whose document is lost is made anew at
+    /// before the first is written. From then on the keys begin there: a lease whose document is lost is created again at
     /// the position that was sought, not where the processor once began.
     ///
     /// A position that the store can express as a continuation is stored as one, which hosts of the .NET SDK
@@ -120,19 +120,19 @@ impl Seek {
     /// As for [`Seek::dry_run`]; `Unavailable` if a lease kept changing or was replaced meanwhile: leases before it
     /// were moved, so try again.
     pub async fn apply(&self) -> Result<Vec<Moved>> {
-        let mut look = self.control.processor.snapshot().await?;
+        let mut snapshot = self.control.processor.snapshot().await?;
         let mut all: Vec<Moved> = Vec::new();
         for _ in 0..ROUNDS {
-            let plan = self.plan(&look).await?;
+            let plan = self.plan(&snapshot).await?;
             let done: Vec<LeaseToken> = all.iter().map(|moved| moved.lease.clone()).collect();
             let open: Vec<_> = plan.into_iter().filter(|(moved, _)| !done.contains(&moved.lease)).collect();
             if open.is_empty() {
                 break;
             }
-            self.move_leases(&look, &open).await?;
+            self.move_leases(&snapshot, &open).await?;
             all.extend(open.into_iter().map(|(moved, _)| moved));
             // A host that was splitting a lease meanwhile may have created its children at the old position.
-            look = self.control.processor.snapshot().await?;
+            snapshot = self.control.processor.snapshot().await?;
             if matches!(self.scope, Scope::Lease(_)) {
                 break;
             }
@@ -140,28 +140,28 @@ impl Seek {
         Ok(all)
     }
 
-    async fn move_leases(&self, look: &Snapshot, plan: &[(Moved, StartPosition)]) -> Result<()> {
+    async fn move_leases(&self, snapshot: &Snapshot, plan: &[(Moved, StartPosition)]) -> Result<()> {
         let now = self.control.clock().wall();
         let mut moved = Vec::new();
-        for lease in chosen(look, &self.scope)? {
+        for lease in chosen(snapshot, &self.scope)? {
             let Some((_, to)) = plan.iter().find(|(moved, _)| moved.lease == lease.document.token) else { continue };
             let before = lease.document.generation();
             let done = |document: &LeaseDocument| document.generation() != before;
             let change = |document: &mut LeaseDocument| move_to(document, to, now);
-            update(&look.store, lease, done, change).await?;
-            let ranges = look.ranges(&lease.document);
+            update(&snapshot.store, lease, done, change).await?;
+            let ranges = snapshot.ranges(&lease.document);
             moved.extend(ranges.into_iter().map(|range| (range, to.clone())));
         }
         // A lease whose document is lost is created again from there: it must not begin later than the operator wants.
-        let store = matches!(self.scope, Scope::All).then(|| look.monitored.identity().store.clone());
-        move_start_positions(&look.store, &moved, store.as_ref()).await
+        let store = matches!(self.scope, Scope::All).then(|| snapshot.monitored.identity().store.clone());
+        move_start_positions(&snapshot.store, &moved, store.as_ref()).await
     }
 
-    async fn plan(&self, look: &Snapshot) -> Result<Vec<(Moved, StartPosition)>> {
+    async fn plan(&self, snapshot: &Snapshot) -> Result<Vec<(Moved, StartPosition)>> {
         let mut plan = Vec::new();
-        for lease in chosen(look, &self.scope)? {
+        for lease in chosen(snapshot, &self.scope)? {
             let document = &lease.document;
-            let to = self.resolve(look, document).await?;
+            let to = self.resolve(snapshot, document).await?;
             let moved = Moved {
                 lease: document.token.clone(),
                 owner: document.owner.clone(),
@@ -178,10 +178,11 @@ impl Seek {
     }
 
     /// The position in a form that does not depend on when it is read, as a continuation if the store has one.
-    async fn resolve(&self, look: &Snapshot, lease: &LeaseDocument) -> Result<StartPosition> {
+    async fn resolve(&self, snapshot: &Snapshot, lease: &LeaseDocument) -> Result<StartPosition> {
         let mode = lease.mode.unwrap_or_default();
-        let ranges: Vec<FeedRange> = look.ranges_from(lease).into_iter().map(|range_from| range_from.range).collect();
-        let feed = Feed { monitored: &look.monitored, mode };
+        let ranges: Vec<FeedRange> =
+            snapshot.ranges_from(lease).into_iter().map(|range_from| range_from.range).collect();
+        let feed = Feed { monitored: &snapshot.monitored, mode };
         match &self.to {
             SeekTo::Continuation(continuation) => {
                 for range in &ranges {
@@ -197,7 +198,7 @@ impl Seek {
                 Feed::common(ends).map(StartPosition::Continuation).ok_or_else(|| split(&lease.token))
             }
             SeekTo::Beginning => {
-                let zero = Continuation::after(Lsn::ZERO, look.monitored.identity().container);
+                let zero = Continuation::after(Lsn::ZERO, snapshot.monitored.identity().container);
                 let same = feed.same(&ranges, &StartFrom::Beginning, &zero).await?;
                 Ok(if same { StartPosition::Continuation(zero.token().to_owned()) } else { StartPosition::Beginning })
             }
@@ -280,7 +281,7 @@ impl Feed<'_> {
             let wanted = self.first(range, start.clone()).await?;
             let found = self.first(range, StartFrom::Continuation(continuation.clone())).await;
             let lsn = |page: &ChangePage| page.changes.first().map(|change| change.lsn);
-            // A first change that was overwritten between the two reads shows as a later one; then we play safe.
+            // A first change that was overwritten between the two reads shows as a later one; then the answer is no.
             if !found.is_ok_and(|found| lsn(&found) == lsn(&wanted)) {
                 return Ok(false);
             }

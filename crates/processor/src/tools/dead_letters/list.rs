@@ -41,9 +41,9 @@ pub struct DeadLetterSummary {
     pub by_processor: BTreeMap<String, u64>,
     /// By the outermost error.
     pub by_error: BTreeMap<String, u64>,
-    /// When the first of them died.
+    /// When the first of them failed.
     pub oldest: Option<Timestamp>,
-    /// When the last of them died.
+    /// When the last of them failed.
     pub newest: Option<Timestamp>,
 }
 
@@ -202,12 +202,12 @@ impl DeadLetters {
 
 impl DeadLetterSummary {
     fn add(&mut self, letter: &DeadLetterDocument) {
-        let died = Timestamp::from_millis(letter.failed_at);
+        let failed_at = Timestamp::from_millis(letter.failed_at);
         let error = letter.errors.first().cloned().unwrap_or_default();
         self.total += 1;
         *self.by_processor.entry(letter.processor.clone()).or_default() += 1;
         *self.by_error.entry(error).or_default() += 1;
-        self.oldest = self.oldest.into_iter().chain([died]).min();
-        self.newest = self.newest.into_iter().chain([died]).max();
+        self.oldest = self.oldest.into_iter().chain([failed_at]).min();
+        self.newest = self.newest.into_iter().chain([failed_at]).max();
     }
 }

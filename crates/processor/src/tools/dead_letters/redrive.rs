@@ -215,7 +215,7 @@ impl Redrive {
         }
         match self.letters.delete_item(item).await {
             Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(()),
-            // It died again meanwhile, or somebody else redrives it: it stays.
+            // It was dead-lettered again meanwhile, or somebody else redrives it: it stays.
             Err(error) if error.kind() == ErrorKind::PreconditionFailed => Ok(()),
             other => other,
         }
@@ -240,7 +240,7 @@ impl Redriven {
     }
 }
 
-/// Whether the item is at another version than the one that died.
+/// Whether the item is at another version than the one that failed.
 fn is_newer(item: &Item, letter: &DeadLetterDocument) -> bool {
     #[derive(Deserialize)]
     struct Stamp {

@@ -90,18 +90,18 @@ impl Explain {
                 Some(listing)
             }
         };
-        let look = self.processor.snapshot().await?;
-        let (look, now) = (&look, runtime.wall());
+        let snapshot = self.processor.snapshot().await?;
+        let (snapshot, now) = (&snapshot, runtime.wall());
         let one = |lease: &StoredLease| {
             let liveness = self.liveness(lease, before.as_ref(), now);
             let document = lease.document.clone();
-            let explained: BoxFuture<'_, Result<Explanation>> = Box::pin(self.explain(look, document, liveness));
+            let explained: BoxFuture<'_, Result<Explanation>> = Box::pin(self.explain(snapshot, document, liveness));
             explained
         };
-        let explained = join_bounded(look.listing.leases.iter().map(one).collect()).await;
+        let explained = join_bounded(snapshot.listing.leases.iter().map(one).collect()).await;
         let mut explained = explained.into_iter().collect::<Result<Vec<_>>>()?;
-        explained.extend(broken(look));
-        explained.extend(missing(look));
+        explained.extend(broken(snapshot));
+        explained.extend(missing(snapshot));
         explained.sort_by(|a, b| a.lease.cmp(&b.lease));
         Ok(explained)
     }
@@ -123,10 +123,10 @@ impl Explain {
         }
     }
 
-    async fn explain(&self, look: &Snapshot, lease: LeaseDocument, liveness: Liveness) -> Result<Explanation> {
+    async fn explain(&self, snapshot: &Snapshot, lease: LeaseDocument, liveness: Liveness) -> Result<Explanation> {
         let measured = match lease.is_gone() {
             true => Ok((Backlog::default(), false)),
-            false => sum(look, lease.mode.unwrap_or_default(), &look.ranges_from(&lease)).await,
+            false => sum(snapshot, lease.mode.unwrap_or_default(), &snapshot.ranges_from(&lease)).await,
         };
         let (measured, unreadable) = match measured {
             Ok(measured) => (measured, None),
@@ -141,7 +141,7 @@ impl Explain {
             owner: lease.owner.as_deref(),
             gone: lease.is_gone(),
             paused: lease.is_paused(),
-            split: look.is_split(&lease),
+            split: snapshot.is_split(&lease),
             hand_over: lease.hand_over().map(|asked| asked.to),
             status: lease.status(),
             failures: lease.attempts().count,
@@ -157,16 +157,16 @@ impl Explain {
     }
 }
 
-fn broken(look: &Snapshot) -> impl Iterator<Item = Explanation> {
-    look.listing.broken.iter().filter_map(|(id, error)| {
-        let lease = look.store.prefix().token_of(id)?;
+fn broken(snapshot: &Snapshot) -> impl Iterator<Item = Explanation> {
+    snapshot.listing.broken.iter().filter_map(|(id, error)| {
+        let lease = snapshot.store.prefix().token_of(id)?;
         let sentence = format!("document {id} cannot be read: {error}");
         Some(Explanation { lease, owner: None, cause: Cause::Broken, sentence })
     })
 }
 
-fn missing(look: &Snapshot) -> impl Iterator<Item = Explanation> {
-    look.missing().into_iter().map(|child| Explanation {
+fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Explanation> {
+    snapshot.missing().into_iter().map(|child| Explanation {
         lease: child.token,
         owner: None,
         cause: Cause::Missing,

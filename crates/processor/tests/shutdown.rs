@@ -1,4 +1,4 @@
-//! Going: what a host had asked for goes back before it is gone.
+//! Shutdown: a host withdraws its requests before it ends.
 
 mod shop;
 
