@@ -2,7 +2,7 @@
 
 use std::{ops::Range, path::PathBuf};
 
-use changefeed_sim::scenario::Behaviour;
+use changefeed_sim::{planted::Planted, scenario::Behaviour};
 use clap::Parser;
 
 /// Runs the change feed processor on simulated hosts, stores and networks, and reports seeds that break a rule.
@@ -31,9 +31,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) shrink: bool,
 
-    /// Plants a bug in the run, for example OwnerNameFence.
-    #[arg(long)]
-    pub(crate) mutant: Option<String>,
+    /// Plants a bug in each run, for example OwnerNameFence.
+    #[arg(long, value_parser = planted)]
+    pub(crate) mutant: Option<Planted>,
 
     /// Runs new seeds for this many minutes, from the one given with --seed or from 1,000,000 on.
     #[arg(long)]
@@ -54,6 +54,12 @@ pub(crate) struct Args {
     /// Switches on exactly these behaviours instead of those that the seed draws, for example Typed,Seeks; or none.
     #[arg(long, hide = true, value_delimiter = ',', value_parser = behaviour)]
     pub(crate) behaviours: Option<Vec<Option<Behaviour>>>,
+}
+
+/// A planted bug by its name.
+fn planted(text: &str) -> Result<Planted, String> {
+    let known = || Planted::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Planted::by_name(text).ok_or_else(|| format!("expected one of {}", known()))
 }
 
 /// A behaviour by its name; `none` is no behaviour.

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::{
     coverage::Coverage,
+    planted::Planted,
     run::{Outcome, run},
     scenario::Scenario,
     simulation::Violation,
@@ -33,8 +34,13 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// Runs the scenarios that `draw` makes of seeds from `first` on, until it returns none.
-    pub fn run(first: u64, threads: usize, draw: impl Fn(u64) -> Option<Scenario> + Sync) -> Self {
+    /// Runs the scenarios that `draw` makes of seeds from `first` on, until it returns none, each with the planted bug.
+    pub fn run(
+        first: u64,
+        threads: usize,
+        planted: Option<Planted>,
+        draw: impl Fn(u64) -> Option<Scenario> + Sync,
+    ) -> Self {
         let (next, campaign) = (AtomicU64::new(first), Mutex::new(Self::default()));
         std::thread::scope(|scope| {
             for _ in 0..threads.max(1) {
@@ -42,7 +48,7 @@ impl Campaign {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
                         let Some(scenario) = draw(seed) else { return };
-                        let outcome = run(&scenario, None, false);
+                        let outcome = run(&scenario, planted, false);
                         campaign.lock().add(seed, &outcome);
                     }
                 });

@@ -34,7 +34,8 @@ fn main() -> ExitCode {
     let good = if args.mutants {
         hunt_planted_bugs(&args)
     } else if let Some(seeds) = args.seeds.clone() {
-        report(&Campaign::run(seeds.start, args.threads, |seed| (seed < seeds.end).then(|| draw(&args, seed))))
+        let next = |seed| (seed < seeds.end).then(|| draw(&args, seed));
+        report(&Campaign::run(seeds.start, args.threads, args.mutant, next))
     } else if let Some(minutes) = args.minutes {
         soak(&args, minutes)
     } else {
@@ -74,7 +75,7 @@ fn scenario(args: &Args) -> Result<Scenario, String> {
 #[expect(clippy::disallowed_methods, reason = "`--minutes` counts real time")]
 fn soak(args: &Args, minutes: u64) -> bool {
     let begun = Instant::now();
-    report(&Campaign::run(args.seed.unwrap_or(UNUSED_SEEDS), args.threads, |seed| {
+    report(&Campaign::run(args.seed.unwrap_or(UNUSED_SEEDS), args.threads, args.mutant, |seed| {
         (begun.elapsed().as_secs() < minutes * 60).then(|| draw(args, seed))
     }))
 }
@@ -104,13 +105,12 @@ fn report(campaign: &Campaign) -> bool {
 }
 
 fn replay(args: &Args, scenario: Scenario) -> bool {
-    let planted = args.mutant.as_deref().and_then(Planted::by_name);
-    let scenario = if args.shrink { shrink(&scenario, planted) } else { scenario };
+    let scenario = if args.shrink { shrink(&scenario, args.mutant) } else { scenario };
     say(scenario.to_json());
     if args.scenario.is_none() && args.behaviours.is_none() {
         say(format_args!("behaviours: {:?}", Behaviour::of_seed(scenario.seed)));
     }
-    let Outcome { violation, trace, .. } = run(&scenario, planted, args.trace);
+    let Outcome { violation, trace, .. } = run(&scenario, args.mutant, args.trace);
     let digest = trace.digest();
     if args.trace {
         say(trace.into_text().trim_end());

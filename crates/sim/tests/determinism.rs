@@ -17,7 +17,8 @@ fn every_seed_run_twice_gives_identical_traces() {
 
 #[test]
 fn the_digest_does_not_depend_on_the_number_of_threads() {
-    let digest = |threads| Campaign::run(100, threads, |seed| (seed < 108).then(|| Scenario::from_seed(seed))).digest();
+    let digest =
+        |threads| Campaign::run(100, threads, None, |seed| (seed < 108).then(|| Scenario::from_seed(seed))).digest();
     assert_eq!(digest(1), digest(4));
 }
 

@@ -21,7 +21,7 @@ const MAIN: [Sometimes; 13] = [
 
 #[test]
 fn a_block_of_seeds_keeps_every_promise_and_meets_what_it_should() {
-    let campaign = Campaign::run(0, 2, |seed| (seed < 100).then(|| Scenario::from_seed(seed)));
+    let campaign = Campaign::run(0, 2, None, |seed| (seed < 100).then(|| Scenario::from_seed(seed)));
     assert_eq!(campaign.failed, std::collections::BTreeMap::new());
     for what in MAIN {
         assert!(campaign.coverage.count(what) > 0, "never met: {what}");
