@@ -51,6 +51,15 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2)]
     pub(crate) threads: usize,
 
+    /// Runs a fleet of processor hosts, for example 100,1000 for 100 hosts and 1,000 leases, and prints what it takes to
+    /// balance leases at the start, with one more host, with twice and with half as many.
+    #[arg(long, value_name = "HOSTS,LEASES", value_parser = fleet, conflicts_with_all = ["seeds", "mutants", "minutes"])]
+    pub(crate) fleet: Option<(usize, usize)>,
+
+    /// With --fleet: also writes the report to this file, as JSON.
+    #[arg(long, value_name = "FILE", requires = "fleet")]
+    pub(crate) json: Option<PathBuf>,
+
     /// Switches on exactly these behaviours instead of those that the seed draws, for example Typed,Seeks; or none.
     #[arg(long, hide = true, value_delimiter = ',', value_parser = behaviour)]
     pub(crate) behaviours: Option<Vec<Option<Behaviour>>>,
@@ -79,4 +88,15 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
         Some(first.parse().ok()?..end.parse().ok()?)
     };
     parse().filter(|range| !range.is_empty()).ok_or_else(|| "expected two numbers such as 0..1000".to_owned())
+}
+
+/// Hosts and leases, both at least one.
+fn fleet(text: &str) -> Result<(usize, usize), String> {
+    let parse = || {
+        let (hosts, leases) = text.split_once(',')?;
+        Some((hosts.parse().ok()?, leases.parse().ok()?))
+    };
+    parse()
+        .filter(|(hosts, leases)| *hosts > 0 && *leases > 0)
+        .ok_or_else(|| "expected two numbers such as 100,1000".to_owned())
 }

@@ -6,7 +6,7 @@
 
 use std::{
     any::Any,
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     future::Future,
     panic::AssertUnwindSafe,
     pin::Pin,
@@ -90,7 +90,7 @@ struct Process {
 struct Inner {
     tasks: BTreeMap<u64, Task>,
     next_task: u64,
-    ready: Vec<u64>,
+    ready: VecDeque<u64>,
     processes: Vec<Process>,
     timers: BTreeMap<(u64, u64), Waker>,
     next_timer: u64,
@@ -147,7 +147,7 @@ impl Exec {
         let inner = Inner {
             tasks: BTreeMap::new(),
             next_task: 0,
-            ready: Vec::new(),
+            ready: VecDeque::new(),
             processes: vec![Process::default()],
             timers: BTreeMap::new(),
             next_timer: 0,
@@ -257,7 +257,7 @@ impl Exec {
         let future = Some(Box::pin(tokio::task::unconstrained(task)) as BoxFuture<'static, ()>);
         let waker = Waker::from(Arc::clone(&flag));
         inner.tasks.insert(id, Task { process, name: name.into(), future, waker, flag, done, spawned: self.now() });
-        inner.ready.push(id);
+        inner.ready.push_back(id);
         id
     }
 
@@ -424,7 +424,7 @@ impl Inner {
             Order::Lifo => last,
             Order::Random => usize::try_from(self.rng.below(self.ready.len() as u64)).unwrap_or_default(),
         };
-        Some(self.ready.remove(at))
+        self.ready.remove(at)
     }
 
     fn take(&mut self, id: u64) -> Option<(BoxFuture<'static, ()>, Waker, u64, Arc<str>)> {

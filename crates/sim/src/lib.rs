@@ -8,6 +8,7 @@ pub mod coverage;
 pub mod delegate;
 pub mod documents;
 pub mod exec;
+pub mod fleet;
 pub mod host;
 pub mod hosts;
 pub mod neighbours;

@@ -14,6 +14,7 @@ use std::{
 use changefeed_sim::{
     campaign::Campaign,
     coverage::Sometimes,
+    fleet,
     planted::{self, Planted},
     run::{Outcome, run},
     scenario::{Behaviour, Scenario},
@@ -31,7 +32,15 @@ const MANY_SEEDS: usize = 1000;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let good = if args.mutants {
+    let good = if let Some((hosts, leases)) = args.fleet {
+        match run_fleet(&args, hosts, leases) {
+            Ok(()) => true,
+            Err(problem) => {
+                eprintln!("error: {problem}");
+                false
+            }
+        }
+    } else if args.mutants {
         hunt_planted_bugs(&args)
     } else if let Some(seeds) = args.seeds.clone() {
         let next = |seed| (seed < seeds.end).then(|| draw(&args, seed));
@@ -120,6 +129,15 @@ fn replay(args: &Args, scenario: Scenario) -> bool {
         Some(violation) => say(format_args!("seed {}: {violation}, digest {digest:016x}", scenario.seed)),
     }
     violation.is_none()
+}
+
+/// Runs a fleet and reports what it did.
+fn run_fleet(args: &Args, hosts: usize, leases: usize) -> Result<(), String> {
+    let report = fleet::run(hosts, leases)?;
+    say(report.table().trim_end());
+    let Some(path) = &args.json else { return Ok(()) };
+    let json = serde_json::to_string_pretty(&report).map_err(|error| format!("write the report as JSON: {error}"))?;
+    std::fs::write(path, json).map_err(|error| format!("write {}: {error}", path.display()))
 }
 
 fn hunt_planted_bugs(args: &Args) -> bool {

@@ -3,12 +3,15 @@
 //! Balance is by count. What counts is not who owns a lease now but who will own it once the requests under way are
 //! answered: so one cycle asks for everything it needs, no two cycles ask for the same, and when the counts differ by
 //! at most one nobody moves any more. Every host works out the moves of the whole fleet and performs its own part, so
-//! hosts that plan at the same moment do not all go for the same surplus.
+//! hosts that plan at the same moment do not all go for the same surplus, nor for the same free leases.
+//!
+//! The time to plan grows with leases and hosts as sorting them does.
 
+mod free_shares;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BinaryHeap, rc::Rc};
 
 use changefeed_core::stable_hash::fnv1a_64;
 
@@ -17,6 +20,9 @@ use crate::lease::prefix::LeaseToken;
 /// One plan in so many does not leave to other hosts what would be theirs: they may be full, which nobody else can
 /// see. Rarely enough that hosts which plan at the same moment still come to rest.
 const PLANS_PER_GREEDY_PLAN: u64 = 4;
+
+/// How many hosts, on average, go for an unclaimed lease in one cycle: several, since some may be full.
+const HOSTS_PER_UNCLAIMED_LEASE: u64 = 4;
 
 /// What one host sees of a processor's leases.
 #[derive(Clone, Debug)]
@@ -50,7 +56,7 @@ pub(crate) struct LeaseView {
     pub(crate) mine_running: bool,
     /// This host requested it, and the user's deadline for a steal has passed.
     pub(crate) request_overdue: bool,
-    /// Free or expired for several cycles: those whose share it would be do not want it, so it is anyone's.
+    /// Free or expired for some time: the host whose share it would be does not want it, so any host may acquire it.
     pub(crate) unclaimed: bool,
 }
 
@@ -77,108 +83,144 @@ impl Move {
 
 /// What this host should do now. A host that has its share, and one for which nothing is left, does nothing.
 pub(crate) fn plan(view: &View<'_>) -> Vec<Move> {
-    let mut planner = Planner::new(view);
-    planner.plan();
-    planner.moves
+    Planner::new(view).plan()
 }
 
 /// Whether this host would do nothing, however the dice fall: then only what others write, and time, can change that.
 pub(crate) fn is_idle(view: &View<'_>) -> bool {
-    [false, true].into_iter().all(|greedy| {
-        let mut planner = Planner { greedy, ..Planner::new(view) };
-        planner.plan();
-        planner.moves.is_empty()
-    })
+    let planner = Planner::new(view);
+    [false, true].into_iter().all(|greedy| Planner { greedy, ..planner.clone() }.plan().is_empty())
 }
 
+#[derive(Clone)]
 struct Planner<'a> {
-    me: &'a str,
+    /// All hosts that are known, by name: a host is its place in this list.
+    hosts: Rc<[&'a str]>,
+    me: usize,
     /// The leases in this host's own order.
-    leases: Vec<&'a LeaseView>,
+    leases: Rc<[PlannedLease<'a>]>,
     /// How many leases each host will have when all requests are answered.
-    counts: BTreeMap<&'a str, usize>,
+    counts: Vec<usize>,
+    /// How many leases there are to be worked on.
+    available: usize,
     most: usize,
+    shuffle: u64,
     greedy: bool,
     moves: Vec<Move>,
 }
 
+/// A lease, with hosts by their place.
+struct PlannedLease<'a> {
+    view: &'a LeaseView,
+    /// The owner, unless it is dead.
+    owner: Option<usize>,
+    requested_by: Option<usize>,
+}
+
 impl<'a> Planner<'a> {
     fn new(view: &View<'a>) -> Self {
-        let mut leases: Vec<_> = view.leases.iter().collect();
-        leases.sort_by_cached_key(|lease| (scramble(lease.token.as_str(), view.shuffle), lease.token.clone()));
-        let mut counts = BTreeMap::from([(view.me, 0)]);
-        for lease in &leases {
-            for host in lease.live_owner(view.me).into_iter().chain(lease.requested_by.as_deref()) {
-                counts.entry(host).or_default();
-            }
-            if let Some(host) = lease.future_owner(view.me) {
-                *counts.entry(host).or_default() += 1;
-            }
+        let mut hosts = vec![view.me];
+        for lease in view.leases {
+            hosts.extend(lease.live_owner(view.me).into_iter().chain(lease.requested_by.as_deref()));
         }
-        let greedy = scramble(view.me, view.shuffle).is_multiple_of(PLANS_PER_GREEDY_PLAN);
-        let most = view.max_leases.unwrap_or(usize::MAX);
-        Self { me: view.me, leases, counts, most, greedy, moves: Vec::new() }
+        hosts.sort_unstable();
+        hosts.dedup();
+        let place = |host: &str| hosts.binary_search(&host).expect("invariant: every name was collected");
+        let planned = |view_of: &'a LeaseView| PlannedLease {
+            view: view_of,
+            owner: view_of.live_owner(view.me).map(place),
+            requested_by: view_of.requested_by.as_deref().map(place),
+        };
+        let mut order: Vec<_> = view
+            .leases
+            .iter()
+            .map(|lease| (scramble(lease.token.as_str(), view.shuffle), &lease.token, lease))
+            .collect();
+        order.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        let leases: Rc<[PlannedLease<'a>]> = order.into_iter().map(|(_, _, lease)| planned(lease)).collect();
+        let mut counts = vec![0; hosts.len()];
+        for host in leases.iter().filter_map(PlannedLease::future_owner) {
+            counts[host] += 1;
+        }
+        Self {
+            me: place(view.me),
+            available: leases.iter().filter(|lease| lease.view.available).count(),
+            most: view.max_leases.unwrap_or(usize::MAX),
+            shuffle: view.shuffle,
+            greedy: scramble(view.me, view.shuffle).is_multiple_of(PLANS_PER_GREEDY_PLAN),
+            moves: Vec::new(),
+            hosts: hosts.into(),
+            leases,
+            counts,
+        }
     }
 
-    fn plan(&mut self) {
+    fn plan(mut self) -> Vec<Move> {
         self.take_back();
         self.take_free();
         self.settle_requests();
         self.request();
         self.steal();
+        self.moves
     }
 
     /// Leases in my name without a worker: granted to me, or left from before a restart.
     fn take_back(&mut self) {
-        let mine = || self.leases.iter().filter(|lease| lease.available && lease.owner.as_deref() == Some(self.me));
-        let running = mine().filter(|lease| lease.mine_running).count();
-        let idle = mine().filter(|lease| !lease.mine_running).take(self.most.saturating_sub(running));
-        self.moves.extend(idle.map(|lease| Move::Acquire(lease.token.clone())));
+        let mine = || self.leases.iter().filter(|lease| lease.view.available && lease.owner == Some(self.me));
+        let running = mine().filter(|lease| lease.view.mine_running).count();
+        let idle = mine().filter(|lease| !lease.view.mine_running).take(self.most.saturating_sub(running));
+        self.moves.extend(idle.map(|lease| Move::Acquire(lease.view.token.clone())));
     }
 
-    /// Free and expired leases, up to a fair share; unclaimed ones beyond it. Those that are left go to other hosts.
+    /// My part of the free and expired leases, and unclaimed ones beyond it. The rest goes to other hosts.
     fn take_free(&mut self) {
-        let share = self.available().div_ceil(self.counts.len());
-        let mut left = 0;
-        for lease in self.leases.clone().into_iter().filter(|lease| lease.is_free(self.me)) {
-            let count = self.count(self.me);
-            if count < self.most && (count < share || lease.unclaimed) {
-                self.moves.push(Move::Acquire(lease.token.clone()));
-                *self.counts.entry(self.me).or_default() += 1;
-            } else {
-                left += 1;
+        let leases = Rc::clone(&self.leases);
+        let free: Vec<&PlannedLease<'_>> = leases.iter().filter(|lease| lease.is_free()).collect();
+        let targets = self.targets_of_free();
+        let room = |host: usize| {
+            let target = if host == self.me { targets[host].min(self.most) } else { targets[host] };
+            target.saturating_sub(self.counts[host])
+        };
+        let rooms: Vec<_> = (0..self.hosts.len()).map(|host| (self.hosts[host], room(host))).collect();
+        let shares = free_shares::divide(free.iter().map(|lease| lease.view.token.as_str()), &rooms);
+        for (lease, share) in free.into_iter().zip(shares) {
+            let mine = share == Some(self.me) || lease.view.unclaimed && self.may_claim(&lease.view.token);
+            if mine && self.counts[self.me] < self.most {
+                self.moves.push(Move::Acquire(lease.view.token.clone()));
+                self.counts[self.me] += 1;
+            } else if let Some(other) = share.filter(|share| *share != self.me) {
+                self.counts[other] += 1;
             }
         }
-        let targets = self.targets();
-        for (host, count) in &mut self.counts {
-            let wanted = targets.get(host).map_or(0, |target| target.saturating_sub(*count)).min(left);
-            if *host != self.me {
-                *count += wanted;
-                left -= wanted;
-            }
-        }
+    }
+
+    /// Whether this plan goes for an unclaimed lease: a few hosts do at a time, not the whole fleet.
+    fn may_claim(&self, token: &LeaseToken) -> bool {
+        let chance = scramble(self.hosts[self.me], scramble(token.as_str(), self.shuffle));
+        chance % (self.hosts.len() as u64) < HOSTS_PER_UNCLAIMED_LEASE
     }
 
     /// Requests that are no longer wanted, of mine and, to foresee them, of others; and requests of mine that were not
     /// answered.
     fn settle_requests(&mut self) {
         let targets = self.targets();
-        let mut requested: Vec<_> = self.leases.iter().copied().filter(|lease| lease.requested_by.is_some()).collect();
-        requested.sort_by(|a, b| a.token.cmp(&b.token));
+        let leases = Rc::clone(&self.leases);
+        let mut requested: Vec<_> = leases.iter().filter(|lease| lease.requested_by.is_some()).collect();
+        requested.sort_unstable_by(|a, b| a.view.token.cmp(&b.view.token));
         for lease in requested {
-            let (Some(owner), Some(to)) = (lease.live_owner(self.me), lease.requested_by.as_deref()) else { continue };
+            let (Some(owner), Some(to)) = (lease.owner, lease.requested_by) else { continue };
             if owner == to {
                 continue;
             }
-            let (mine, count) = (to == self.me, self.count(to));
-            let too_many = Some(&count) > targets.get(to) && count >= self.count(owner) + 2;
-            let unwanted = !lease.available || too_many || mine && count > self.most;
-            if unwanted && lease.available {
+            let (mine, count) = (to == self.me, self.counts[to]);
+            let too_many = count > targets[to] && count >= self.counts[owner] + 2;
+            let unwanted = !lease.view.available || too_many || mine && count > self.most;
+            if unwanted && lease.view.available {
                 self.shift(to, owner);
             }
             match (mine, unwanted) {
-                (true, true) => self.moves.push(Move::CancelRequest(lease.token.clone())),
-                (true, false) if lease.request_overdue => self.moves.push(Move::Steal(lease.token.clone())),
+                (true, true) => self.moves.push(Move::CancelRequest(lease.view.token.clone())),
+                (true, false) if lease.view.request_overdue => self.moves.push(Move::Steal(lease.view.token.clone())),
                 _ => {}
             }
         }
@@ -186,30 +228,39 @@ impl<'a> Planner<'a> {
 
     /// Leases of owners that have more than their part, from the most loaded first, for hosts that have less.
     fn request(&mut self) {
-        let mut requestable: BTreeMap<&str, Vec<&LeaseView>> = BTreeMap::new();
-        for lease in self.leases.iter().filter(|lease| lease.is_requestable(self.me)) {
-            if let Some(owner) = lease.live_owner(self.me) {
-                requestable.entry(owner).or_default().push(lease);
+        let leases = Rc::clone(&self.leases);
+        let mut requestable: Vec<Vec<&PlannedLease<'_>>> = vec![Vec::new(); self.hosts.len()];
+        for lease in leases.iter().filter(|lease| lease.is_requestable(self.me)) {
+            if let Some(owner) = lease.owner {
+                requestable[owner].push(lease);
             }
         }
         // An owner's only lease stays, even if more are on their way to it.
-        let mut spare: BTreeMap<&str, usize> =
-            requestable.iter().map(|(owner, leases)| (*owner, leases.len().saturating_sub(1))).collect();
+        let mut spare: Vec<usize> = requestable.iter().map(|leases| leases.len().saturating_sub(1)).collect();
         let targets = self.targets();
-        let takers: Vec<&str> = if self.greedy { vec![self.me] } else { targets.keys().copied().collect() };
+        // Owners give until they have their target, takers take until they have theirs: no host is both.
+        let gives = |host: usize, count: usize| self.greedy || count > targets[host];
+        let mut givers: BinaryHeap<(usize, Reverse<usize>)> = (0..self.hosts.len())
+            .filter(|host| spare[*host] > 0 && gives(*host, self.counts[*host]))
+            .map(|host| (self.counts[host], Reverse(host)))
+            .collect();
+        let takers = if self.greedy { self.me..self.me + 1 } else { 0..self.hosts.len() };
         for taker in takers {
-            loop {
-                spare.retain(|_, count| *count > 0);
-                let givers = spare.keys().filter(|owner| self.should_give(owner, taker, &targets));
-                let Some(owner) = givers.max_by_key(|owner| (self.count(owner), Reverse(**owner))).copied() else {
+            while self.wants(taker, &targets)
+                && let Some((count, Reverse(owner))) = givers.pop()
+            {
+                if self.greedy && count < self.counts[taker] + 2 {
                     break;
-                };
-                spare.entry(owner).and_modify(|count| *count -= 1);
+                }
                 self.shift(owner, taker);
+                spare[owner] -= 1;
+                if spare[owner] > 0 && (self.greedy || count - 1 > targets[owner]) {
+                    givers.push((count - 1, Reverse(owner)));
+                }
                 if taker == self.me
-                    && let Some(lease) = requestable.get_mut(owner).and_then(Vec::pop)
+                    && let Some(lease) = requestable[owner].pop()
                 {
-                    self.moves.push(Move::Request(lease.token.clone()));
+                    self.moves.push(Move::Request(lease.view.token.clone()));
                 }
             }
         }
@@ -217,57 +268,80 @@ impl<'a> Planner<'a> {
 
     /// One lease of the most loaded owner that answers no requests, as hosts of the .NET SDK balance among themselves.
     fn steal(&mut self) {
-        let mut leases: BTreeMap<&str, &LeaseView> = BTreeMap::new();
-        for lease in self.leases.iter().copied().filter(|lease| lease.available && !lease.answers_requests) {
-            if let Some(owner) = lease.live_owner(self.me).filter(|owner| *owner != self.me) {
-                leases.entry(owner).or_insert(lease);
+        let mut first: Vec<Option<&PlannedLease<'_>>> = vec![None; self.hosts.len()];
+        let leases = Rc::clone(&self.leases);
+        for lease in leases.iter().filter(|lease| lease.view.available && !lease.view.answers_requests) {
+            if let Some(owner) = lease.owner.filter(|owner| *owner != self.me) {
+                first[owner].get_or_insert(lease);
             }
         }
-        let (count, targets) = (self.count(self.me), self.targets());
-        let target = targets.get(self.me).copied().unwrap_or_default().min(self.most);
-        let most_loaded = leases.into_iter().max_by_key(|(owner, _)| (self.count(owner), Reverse(*owner)));
+        let (count, targets) = (self.counts[self.me], self.targets());
+        let target = targets[self.me].min(self.most);
+        let owners = (0..self.hosts.len()).filter_map(|owner| Some((owner, first[owner]?)));
+        let most_loaded = owners.max_by_key(|(owner, _)| (self.counts[*owner], Reverse(*owner)));
         if let Some((owner, lease)) = most_loaded
             && count < target
-            && self.count(owner) >= count + 2
+            && self.counts[owner] >= count + 2
         {
             self.shift(owner, self.me);
-            self.moves.push(Move::Steal(lease.token.clone()));
+            self.moves.push(Move::Steal(lease.view.token.clone()));
         }
     }
 
-    fn should_give(&self, owner: &str, taker: &str, targets: &BTreeMap<&str, usize>) -> bool {
-        if taker == self.me && self.count(taker) >= self.most {
-            return false;
-        }
-        if self.greedy {
-            return self.count(owner) >= self.count(taker) + 2;
-        }
-        let target = |host| targets.get(host).copied().unwrap_or_default();
-        self.count(taker) < target(taker) && self.count(owner) > target(owner)
+    /// Whether a host should take one more lease.
+    fn wants(&self, taker: usize, targets: &[usize]) -> bool {
+        let count = self.counts[taker];
+        (taker != self.me || count < self.most) && (self.greedy || count < targets[taker])
     }
 
     /// How many leases each host should have: those that have most get what an even division leaves over, so that
     /// counts which differ by at most one are the targets themselves.
-    fn targets(&self) -> BTreeMap<&'a str, usize> {
-        let mut hosts: Vec<_> = self.counts.iter().map(|(host, count)| (Reverse(*count), *host)).collect();
-        hosts.sort_unstable();
-        let (each, more) = (self.available() / hosts.len(), self.available() % hosts.len());
-        hosts.into_iter().enumerate().map(|(at, (_, host))| (host, each + usize::from(at < more))).collect()
+    fn targets(&self) -> Vec<usize> {
+        self.divide_evenly(|count, _| Reverse(count))
     }
 
-    fn available(&self) -> usize {
-        self.leases.iter().filter(|lease| lease.available).count()
+    /// How many leases each host should have once the free ones are taken: no host is above its target unless it is
+    /// already, and what an even division leaves over goes to those that have least.
+    fn targets_of_free(&self) -> Vec<usize> {
+        self.divide_evenly(|count, each| (count <= each, count))
     }
 
-    fn count(&self, host: &str) -> usize {
-        self.counts.get(host).copied().unwrap_or_default()
+    /// An even division of all leases; what it leaves over goes to the hosts that come first by `key`, which is given the
+    /// count of a host and the even share, then by name.
+    fn divide_evenly<K: Ord>(&self, key: impl Fn(usize, usize) -> K) -> Vec<usize> {
+        let (each, more) = (self.available / self.hosts.len(), self.available % self.hosts.len());
+        let mut order: Vec<_> = self.counts.iter().enumerate().map(|(host, count)| (key(*count, each), host)).collect();
+        order.sort_unstable();
+        let mut targets = vec![each; self.hosts.len()];
+        for (_, host) in order.into_iter().take(more) {
+            targets[host] += 1;
+        }
+        targets
     }
 
     /// One lease will go from one host to another.
-    fn shift(&mut self, from: &'a str, to: &'a str) {
-        let count = self.counts.entry(from).or_default();
-        *count = count.saturating_sub(1);
-        *self.counts.entry(to).or_default() += 1;
+    fn shift(&mut self, from: usize, to: usize) {
+        self.counts[from] = self.counts[from].saturating_sub(1);
+        self.counts[to] += 1;
+    }
+}
+
+impl PlannedLease<'_> {
+    /// Who will have the lease once the request for it is answered.
+    fn future_owner(&self) -> Option<usize> {
+        let owner = self.owner.filter(|_| self.view.available)?;
+        Some(self.requested_by.unwrap_or(owner))
+    }
+
+    fn is_free(&self) -> bool {
+        self.view.available && self.owner.is_none()
+    }
+
+    fn is_requestable(&self, me: usize) -> bool {
+        self.view.available
+            && self.view.answers_requests
+            && self.owner != Some(me)
+            && self.requested_by.is_none_or(|to| self.owner == Some(to))
     }
 }
 
@@ -275,24 +349,6 @@ impl LeaseView {
     /// The owner, unless it is dead. I am not: I am running this.
     fn live_owner(&self, me: &str) -> Option<&str> {
         self.owner.as_deref().filter(|owner| !self.expired || *owner == me)
-    }
-
-    /// Who will have the lease once the request for it is answered.
-    fn future_owner(&self, me: &str) -> Option<&str> {
-        let owner = self.live_owner(me).filter(|_| self.available)?;
-        Some(self.requested_by.as_deref().unwrap_or(owner))
-    }
-
-    fn is_free(&self, me: &str) -> bool {
-        self.available && self.live_owner(me).is_none()
-    }
-
-    fn is_requestable(&self, me: &str) -> bool {
-        let owner = self.live_owner(me);
-        self.available
-            && self.answers_requests
-            && owner != Some(me)
-            && self.requested_by.as_deref().is_none_or(|to| owner == Some(to))
     }
 }
 

@@ -3,6 +3,12 @@
 //! The feed of the lease container has every write, but no deletes. An owner learns of those at its next renewal, and the
 //! owner of a lease that is not renewed falls silent; both end the idle state. All leases are listed once in an expiration
 //! interval all the same.
+//!
+//! In a large fleet somebody renews a lease at every moment, and each host that followed the feed as it grows would read
+//! without a pause. So an idle host reads once in each cycle; between cycles it follows the feed only as far as the budget
+//! of one read in an acquire interval, on average, allows.
+
+use std::time::Duration;
 
 use changefeed_core::{ChangePage, Result};
 
@@ -11,7 +17,44 @@ use super::{Host, lease_feed::Relevance};
 /// After so many pages without reaching the end of the feed, listing all leases costs less than following it.
 const MOST_PAGES: u32 = 16;
 
+/// How many reads an idle host may save up, to react at once where hardly anything is written.
+const SAVED_READS: u32 = 3;
+
+/// Bounds how often an idle host reads: once in an interval, and sooner if it has read less before. Pure.
+#[derive(Debug)]
+pub(super) struct ReadBudget {
+    interval: Duration,
+    /// When all reads so far are paid for, at one in an interval.
+    paid: Duration,
+}
+
+impl ReadBudget {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self { interval, paid: Duration::ZERO }
+    }
+
+    /// A read at `now`: a listing, or the feed to its end.
+    pub(super) fn spend(&mut self, now: Duration) {
+        // A host that is not idle may read more often; it need not make up for all of that.
+        let most = now + self.interval * (SAVED_READS + 1);
+        self.paid = (self.paid.max(now) + self.interval).min(most);
+    }
+
+    /// How long to wait before the next read.
+    pub(super) fn wait(&self, now: Duration) -> Duration {
+        self.paid.saturating_sub(self.interval * SAVED_READS).saturating_sub(now)
+    }
+}
+
 impl Host {
+    /// How long this host must not read, if it is idle.
+    pub(super) fn wait_while_idle(&self) -> Duration {
+        match self.idle_since {
+            Some(_) => self.budget.wait(self.context.runtime.monotonic()),
+            None => Duration::ZERO,
+        }
+    }
+
     /// Takes in changes of the lease container.
     pub(super) fn take_changes(&mut self, page: Result<ChangePage>) -> Relevance {
         let now = self.context.runtime.monotonic();
@@ -35,9 +78,10 @@ impl Host {
 
     /// Reads to the end of the feed.
     async fn feed_is_irrelevant(&mut self) -> bool {
+        self.budget.spend(self.context.runtime.monotonic());
         for _ in 0..MOST_PAGES {
             let Some(page) = self.feed.page().await else { return false };
-            let last = page.as_ref().is_ok_and(|page| page.changes.is_empty());
+            let last = page.as_ref().is_ok_and(is_last);
             if self.take_changes(page) == Relevance::Relevant {
                 return false;
             }
@@ -46,5 +90,38 @@ impl Host {
             }
         }
         false
+    }
+}
+
+/// Whether nothing came after the page when it was read.
+fn is_last(page: &ChangePage) -> bool {
+    page.changes.last().is_none_or(|change| change.lsn >= page.newest_lsn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_host_reads_once_in_an_interval_and_sooner_after_a_quiet_time() {
+        let at = Duration::from_secs;
+        let mut budget = ReadBudget::new(at(10));
+        let mut reads = Vec::new();
+        // A host that reads whenever it may, asked once a second.
+        for second in 1000..1100 {
+            if budget.wait(at(second)).is_zero() {
+                budget.spend(at(second));
+                reads.push(second);
+            }
+        }
+        assert_eq!(reads, [1000, 1001, 1002, 1003, 1010, 1020, 1030, 1040, 1050, 1060, 1070, 1080, 1090]);
+    }
+
+    #[test]
+    fn a_busy_time_delays_the_next_read_by_one_interval_at_most() {
+        let at = Duration::from_secs;
+        let mut budget = ReadBudget::new(at(10));
+        (0..100).for_each(|_| budget.spend(at(1000)));
+        assert_eq!(budget.wait(at(1000)), at(10));
     }
 }

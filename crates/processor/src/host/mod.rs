@@ -24,6 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::{
     balance::{LeaseView, Move, View},
+    idle::ReadBudget,
     lease_feed::{LeaseFeed, Relevance},
     lock::ForeignLock,
     record::{Records, RunningTask},
@@ -43,8 +44,12 @@ use crate::{
     runtime::panic_message,
 };
 
-/// A lease that was free for this many cycles may be acquired by any host, whatever its share.
-const UNCLAIMED_CYCLES: u32 = 3;
+/// A lease that was free for this many acquire intervals may be acquired by any host, whatever its share.
+const UNCLAIMED_INTERVALS: u32 = 2;
+
+/// A host that lost races for free leases lists them again after this part of the acquire interval: long enough that the
+/// other hosts have written what they acquire.
+const CONTENDED_CYCLES: u32 = 10;
 
 /// The pause for each document of the lease container that was read in vain: a thousand in a second cost little.
 const NOISE_PAUSE: Duration = Duration::from_millis(1);
@@ -58,7 +63,11 @@ pub(crate) struct Host {
     /// The bootstrap lock of another host, as it was first seen.
     foreign_lock: Option<ForeignLock>,
     first_cycle: bool,
+    /// Whether the last cycle left free leases because other hosts acquired some at the same time.
+    contended: bool,
     feed: LeaseFeed,
+    /// Bounds the reads of an idle host.
+    budget: ReadBudget,
     /// When all leases were listed and nothing was left to do; `None` if something was, or has happened since.
     idle_since: Option<Duration>,
     /// When a lease was last stolen.
@@ -76,11 +85,13 @@ impl Host {
         let (reports, inbox) = mpsc::unbounded_channel();
         let feed = LeaseFeed::new(&context.store);
         Self {
-            context,
             records: Records::default(),
             reported: BTreeMap::new(),
             foreign_lock: None,
             first_cycle: true,
+            contended: false,
+            budget: ReadBudget::new(context.options.timing.acquire),
+            context,
             feed,
             idle_since: None,
             last_steal: None,
@@ -112,6 +123,7 @@ impl Host {
             let took = self.context.runtime.monotonic().saturating_sub(begun);
             let (interval, random) = (self.context.options.timing.acquire, self.context.runtime.random());
             let pause = match failures {
+                0 if std::mem::take(&mut self.contended) => jittered(interval / CONTENDED_CYCLES, random),
                 0 => jittered(interval, 256 + random % 512),
                 failures => self.context.options.store_retry.after(failures, random).min(interval),
             };
@@ -127,13 +139,14 @@ impl Host {
     }
 
     /// Waits for the next cycle; takes reports of lease tasks meanwhile. Writes of other hosts cut it short, but not so
-    /// that listing takes more than a tenth of the time, or that this host's own checkpoints cause listings.
+    /// that listing takes more than a tenth of the time, that this host's own checkpoints cause listings, or that an idle
+    /// host reads more than its budget allows.
     async fn pause(&mut self, pause: Duration, took: Duration) {
         let runtime = Arc::clone(&self.context.runtime);
         let interval = self.context.options.timing.acquire;
         let least = (interval / 10).max(took * 10).min(pause);
         let mut until = runtime.sleep(pause);
-        let mut page = self.feed.next(&runtime, least);
+        let mut page = self.feed.next(&runtime, least.max(self.wait_while_idle()));
         let stop = self.context.signals.stop.clone();
         loop {
             tokio::select! {
@@ -143,7 +156,9 @@ impl Host {
                 () = &mut until => return,
                 changes = &mut page => {
                     let Relevance::Irrelevant { read } = self.take_changes(changes) else { return };
-                    page = self.feed.next(&runtime, least.max((NOISE_PAUSE * read).min(interval / 2)));
+                    self.budget.spend(runtime.monotonic());
+                    let noise = (NOISE_PAUSE * read).min(interval / 2);
+                    page = self.feed.next(&runtime, least.max(noise).max(self.wait_while_idle()));
                 }
             }
         }
@@ -192,6 +207,7 @@ impl Host {
         self.idle_since = None;
         let listing = self.context.store.list().await?;
         let now = self.context.runtime.monotonic();
+        self.budget.spend(now);
         self.feed.listed(&listing);
         let (expiration, instance) = (self.context.options.timing.expiration, self.context.identity.instance.clone());
         self.records.take_in(&listing, expiration, &instance, now);
@@ -217,7 +233,7 @@ impl Host {
         if covered && self.records.is_settled() && !notified && moves.is_empty() && balance::is_idle(&view) {
             self.idle_since = Some(now);
         }
-        self.perform(&moves, &listing).await;
+        self.contended = self.perform(&moves, &listing).await;
         self.first_cycle = false;
         Ok(())
     }
@@ -259,6 +275,7 @@ impl Host {
             let pending = record.and_then(|record| record.pending);
             pending.is_some_and(|pending| now.saturating_sub(pending.since) >= deadline)
         });
+        let unclaimed_after = options.timing.acquire * UNCLAIMED_INTERVALS;
         LeaseView {
             owner,
             expired: silent,
@@ -266,7 +283,7 @@ impl Host {
             requested_by: requested_by.filter(|_| answers).map(str::to_owned),
             available: !document.is_paused() && !document.is_gone() && !blocked && self.range_of(lease).is_some(),
             mine_running: self.records.has_task(&token),
-            unclaimed: record.is_some_and(|record| record.free_cycles >= UNCLAIMED_CYCLES),
+            unclaimed: record.and_then(|record| record.free_for(now)).is_some_and(|free| free >= unclaimed_after),
             request_overdue: overdue,
             token,
         }

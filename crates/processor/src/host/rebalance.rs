@@ -17,6 +17,9 @@ use crate::{
     runtime::BoxFuture,
 };
 
+/// One in so many races lost: other hosts acquire free leases at the same time.
+const CONTENTION: usize = 4;
+
 /// How a move ended.
 enum Moved {
     /// This host owns the lease.
@@ -29,27 +32,52 @@ enum Moved {
 
 impl Host {
     /// Performs moves, some at a time: a store that groups writes stores them together, and a task starts as soon as its
-    /// lease is owned.
-    pub(super) async fn perform(&mut self, moves: &[Move], listing: &Listing) {
-        let moves: Vec<(&Move, &StoredLease)> =
-            moves.iter().filter_map(|one| Some((one, listing.find(one.lease())?))).collect();
-        for some in moves.chunks(AT_ONCE) {
-            if self.context.signals.stop.is_cancelled() {
-                return;
-            }
-            let moving = some.iter().map(|(one, seen)| -> BoxFuture<'_, Result<Moved>> {
-                match one {
-                    Move::Acquire(token) | Move::Steal(token) if self.records.has_task(token) => {
-                        Box::pin(std::future::ready(Ok(Moved::Nothing)))
-                    }
-                    one => Box::pin(perform(&self.context, one, seen, self.range_of(seen))),
-                }
-            });
-            let moved = join_bounded(moving.collect()).await;
-            for ((one, seen), moved) in some.iter().zip(moved) {
-                self.moved(one, seen, moved);
-            }
+    /// lease is owned. Returns whether free leases were left because other hosts acquire some, too.
+    pub(super) async fn perform(&mut self, moves: &[Move], listing: &Listing) -> bool {
+        let moves = moves.iter().filter_map(|one| Some((one, listing.find(one.lease())?)));
+        let (contended, certain): (Vec<_>, Vec<_>) =
+            moves.partition(|(one, seen)| self.is_contended(one, &seen.document));
+        for some in certain.chunks(AT_ONCE) {
+            self.perform_some(some).await;
         }
+        // Hosts that start together do not know of each other, and each would go for everything. So each begins with
+        // one lease; a lost race shows that there are others, and a listing soon after shows who.
+        let (mut left, mut at_once) = (contended.as_slice(), 1);
+        while !left.is_empty() {
+            let (some, rest) = left.split_at(at_once.min(left.len()));
+            let lost = self.perform_some(some).await;
+            if lost * CONTENTION >= some.len() && lost > 0 {
+                return true;
+            }
+            (left, at_once) = (rest, (at_once * 2).min(AT_ONCE));
+        }
+        false
+    }
+
+    /// Whether other hosts may want to acquire the same lease.
+    fn is_contended(&self, one: &Move, document: &LeaseDocument) -> bool {
+        matches!(one, Move::Acquire(_)) && document.owner.as_deref() != Some(&self.context.identity.instance)
+    }
+
+    /// Performs moves side by side; returns how many leases another host was faster to acquire.
+    async fn perform_some(&mut self, some: &[(&Move, &StoredLease)]) -> usize {
+        if self.context.signals.stop.is_cancelled() {
+            return 0;
+        }
+        let moving = some.iter().map(|(one, seen)| -> BoxFuture<'_, Result<Moved>> {
+            match one {
+                Move::Acquire(token) | Move::Steal(token) if self.records.has_task(token) => {
+                    Box::pin(std::future::ready(Ok(Moved::Nothing)))
+                }
+                one => Box::pin(perform(&self.context, one, seen, self.range_of(seen))),
+            }
+        });
+        let moved = join_bounded(moving.collect()).await;
+        let lost = moved.iter().filter(|moved| matches!(moved, Ok(Moved::Nothing))).count();
+        for ((one, seen), moved) in some.iter().zip(moved) {
+            self.moved(one, seen, moved);
+        }
+        lost
     }
 
     fn moved(&mut self, one: &Move, seen: &StoredLease, moved: Result<Moved>) {

@@ -23,8 +23,8 @@ pub(crate) struct LeaseRecord {
     request: Option<SeenRequest>,
     /// This host's own request for it.
     pub(crate) pending: Option<PendingRequest>,
-    /// For how many cycles it was seen without a living owner.
-    pub(crate) free_cycles: u32,
+    /// Since when it has been seen without a living owner.
+    free_since: Option<Duration>,
     /// For how many cycles it has overlapped others.
     pub(crate) overlap_cycles: u32,
     /// The epoch of the last task of this host.
@@ -107,7 +107,7 @@ impl LeaseRecord {
             _ => SeenRequest { to, epoch, since: now },
         });
         let free = document.owner.is_none() || self.is_silent(now);
-        self.free_cycles = if free { self.free_cycles.saturating_add(1) } else { 0 };
+        self.free_since = if free { self.free_since.or(Some(now)) } else { None };
     }
 
     /// Who asks for the lease. A request that stands for longer than `lifetime` counts only if `is_alive` says so of
@@ -121,6 +121,11 @@ impl LeaseRecord {
         let request = self.request.as_ref()?;
         let fresh = now.saturating_sub(request.since) < lifetime;
         (fresh || is_alive(&request.to)).then_some(request.to.as_str())
+    }
+
+    /// For how long it has been without a living owner, as far as this host saw.
+    pub(crate) fn free_for(&self, now: Duration) -> Option<Duration> {
+        self.free_since.map(|since| now.saturating_sub(since))
     }
 
     /// Whether a request, of this host or another, is open.
@@ -172,7 +177,9 @@ impl Records {
 
     /// Whether all leases have living owners and nobody asks for one.
     pub(crate) fn is_settled(&self) -> bool {
-        self.0.values().all(|record| record.free_cycles == 0 && !record.has_request() && record.not_before.is_none())
+        self.0
+            .values()
+            .all(|record| record.free_since.is_none() && !record.has_request() && record.not_before.is_none())
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&LeaseToken, &mut LeaseRecord)> {

@@ -11,7 +11,11 @@ use std::collections::BTreeMap;
 
 use changefeed_core::{Epk, FeedRange, PhysicalRange};
 
-use super::{document::LeaseVersion, prefix::LeaseToken, ranges::uncovered};
+use super::{
+    document::LeaseVersion,
+    prefix::LeaseToken,
+    ranges::{parts_of, uncovered},
+};
 
 /// A lease as far as coverage is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,9 +132,7 @@ pub(crate) fn audit(leases: &[RangeLease]) -> Audit {
         up_to_date.then(|| lease.token.clone())
     };
     let mut covered_by_others: Vec<_> = partners.into_iter().filter_map(covered).collect();
-    let idle = |tombstone: &&RangeLease| {
-        tombstone.gone && uncovered(&tombstone.range, alive.iter().map(|lease| &lease.range)).is_empty()
-    };
+    let idle = |tombstone: &&RangeLease| tombstone.gone && parts_of(&tombstone.range, &holes).next().is_none();
     covered_by_others.extend(leases.iter().filter(idle).map(|tombstone| tombstone.token.clone()));
     Audit { holes, overlaps, covered_by_others, outdated }
 }
@@ -160,10 +162,14 @@ pub(crate) fn split_plan(parent: &RangeLease, live: &[PhysicalRange], leases: &[
 /// The leases to create so that every key of the `live` ranges has one: version 0 for a whole range, version 1 for a
 /// part. A range whose parent still has a lease is covered by that, and waits to be replaced.
 pub(crate) fn missing(live: &[PhysicalRange], leases: &[RangeLease]) -> Vec<NewLease> {
-    let taken: Vec<&FeedRange> = leases.iter().filter(|lease| !lease.gone).map(|lease| &lease.range).collect();
+    let taken = leases.iter().filter(|lease| !lease.gone).map(|lease| &lease.range);
+    let holes = uncovered(&FeedRange::full(), taken);
     let mut live: Vec<&PhysicalRange> = live.iter().collect();
     live.sort_by(|a, b| a.range.cmp(&b.range));
-    live.into_iter().flat_map(|physical| what_is_left(NewLease::of_physical(physical), &taken)).collect()
+    let of_range = |physical: &PhysicalRange| {
+        pieces_of(NewLease::of_physical(physical), parts_of(&physical.range, &holes).collect())
+    };
+    live.into_iter().flat_map(of_range).collect()
 }
 
 /// The children of `parent` on the `live` ranges; none if it can go on.
@@ -210,6 +216,11 @@ fn cut_at(child: NewLease, ranges: &[&FeedRange]) -> Vec<NewLease> {
 /// The child itself if nothing of it is taken; otherwise version 1 leases for what is not.
 fn what_is_left(child: NewLease, taken: &[&FeedRange]) -> Vec<NewLease> {
     let gaps = uncovered(&child.range, taken.iter().copied());
+    pieces_of(child, gaps)
+}
+
+/// The child itself if it is one gap; otherwise version 1 leases for the gaps.
+fn pieces_of(child: NewLease, gaps: Vec<FeedRange>) -> Vec<NewLease> {
     if gaps.first() == Some(&child.range) {
         return vec![child];
     }

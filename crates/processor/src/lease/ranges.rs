@@ -1,5 +1,7 @@
 //! Arithmetic on feed ranges. Pure.
 
+use std::collections::BTreeMap;
+
 use changefeed_core::{Epk, FeedRange, PhysicalRange, RangeId};
 
 use super::prefix::LeaseToken;
@@ -16,6 +18,12 @@ pub(crate) fn uncovered<'a>(whole: &FeedRange, by: impl IntoIterator<Item = &'a 
     }
     gaps.extend(between(end, whole.max_exclusive()));
     gaps
+}
+
+/// What `whole` has in common with each of `gaps`, which are in key order and do not overlap. Looks only at those that do.
+pub(crate) fn parts_of<'a>(whole: &'a FeedRange, gaps: &'a [FeedRange]) -> impl Iterator<Item = FeedRange> + 'a {
+    let first = gaps.partition_point(|gap| gap.max_exclusive() <= whole.min_inclusive());
+    gaps.iter().skip(first).map_while(|gap| whole.intersection(gap))
 }
 
 /// The range between two keys, if there is anything between them.
@@ -38,30 +46,52 @@ pub(crate) enum NamedRange {
     Unknown,
 }
 
-/// Resolves the physical range that the token of a lease names, through the parents of the live ranges.
-pub(crate) fn named_range(token: &LeaseToken, live: &[PhysicalRange]) -> NamedRange {
-    let name = token.as_str();
-    if let Some(range) = live.iter().find(|range| range.id.as_str() == name) {
-        return NamedRange::Live(range.range.clone());
+/// The live physical ranges, by id and by ancestor: resolves the ids that leases name.
+#[derive(Debug)]
+pub(crate) struct Lineage<'a> {
+    live: BTreeMap<&'a str, &'a PhysicalRange>,
+    /// Each in key order.
+    descendants: BTreeMap<&'a str, Vec<&'a PhysicalRange>>,
+}
+
+impl<'a> Lineage<'a> {
+    pub(crate) fn new(live: &'a [PhysicalRange]) -> Self {
+        let mut in_key_order: Vec<&PhysicalRange> = live.iter().collect();
+        in_key_order.sort_by(|a, b| a.range.cmp(&b.range));
+        let mut descendants: BTreeMap<&str, Vec<&PhysicalRange>> = BTreeMap::new();
+        for range in in_key_order {
+            for parent in &range.parents {
+                descendants.entry(parent.as_str()).or_default().push(range);
+            }
+        }
+        Self { live: live.iter().map(|range| (range.id.as_str(), range)).collect(), descendants }
     }
-    let descends = |range: &&PhysicalRange| range.parents.iter().any(|parent| parent.as_str() == name);
-    let mut family: Vec<&PhysicalRange> = live.iter().filter(descends).collect();
-    family.sort_by(|a, b| a.range.cmp(&b.range));
-    let (Some(first), Some(last)) = (family.first(), family.last()) else { return NamedRange::Unknown };
-    let hull = FeedRange::new(first.range.min_inclusive().clone(), last.range.max_exclusive().clone());
-    let Ok(hull) = hull else { return NamedRange::Unknown };
-    let tiled = uncovered(&hull, family.iter().map(|range| &range.range)).is_empty();
-    // Where ranges were only split, each ancestor has at least two live descendants; a merge leaves one with a single one.
-    let descendants = |parent: &RangeId| family.iter().filter(|range| range.parents.contains(parent)).count();
-    let mut parents: Vec<RangeId> = family.iter().flat_map(|range| &range.parents).cloned().collect();
-    parents.sort();
-    parents.dedup();
-    let merged = parents.iter().any(|parent| descendants(parent) < 2);
-    match (merged, family.as_slice()) {
-        (false, _) if tiled => NamedRange::Split(hull, parents),
-        (true, [_]) => NamedRange::Merged(hull, parents),
-        // Split again after a merge: the new boundaries cross the old ones.
-        _ => NamedRange::Unknown,
+
+    /// Resolves the physical range that the token of a lease names, through the parents of the live ranges.
+    pub(crate) fn named_range(&self, token: &LeaseToken) -> NamedRange {
+        let name = token.as_str();
+        if let Some(range) = self.live.get(name) {
+            return NamedRange::Live(range.range.clone());
+        }
+        let family = self.descendants.get(name).map(Vec::as_slice).unwrap_or_default();
+        let (Some(first), Some(last)) = (family.first(), family.last()) else { return NamedRange::Unknown };
+        let hull = FeedRange::new(first.range.min_inclusive().clone(), last.range.max_exclusive().clone());
+        let Ok(hull) = hull else { return NamedRange::Unknown };
+        let tiled = uncovered(&hull, family.iter().map(|range| &range.range)).is_empty();
+        // Where ranges were only split, each ancestor has at least two live descendants; a merge leaves one with a single
+        // one.
+        let mut parents: BTreeMap<&RangeId, usize> = BTreeMap::new();
+        for parent in family.iter().flat_map(|range| &range.parents) {
+            *parents.entry(parent).or_default() += 1;
+        }
+        let merged = parents.values().any(|descendants| *descendants < 2);
+        let parents = parents.into_keys().cloned().collect();
+        match (merged, family) {
+            (false, _) if tiled => NamedRange::Split(hull, parents),
+            (true, [_]) => NamedRange::Merged(hull, parents),
+            // Split again after a merge: the new boundaries cross the old ones.
+            _ => NamedRange::Unknown,
+        }
     }
 }
 
@@ -75,7 +105,7 @@ mod tests {
     }
 
     fn named(id: &str, live: &[PhysicalRange]) -> NamedRange {
-        named_range(&id.parse().unwrap(), live)
+        Lineage::new(live).named_range(&id.parse().unwrap())
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{
     coverage::RangeLease,
     document::{DocumentError, LeaseDocument},
     prefix::{LeasePrefix, LeaseToken},
-    ranges::{NamedRange, named_range},
+    ranges::{Lineage, NamedRange},
 };
 
 /// How lease documents are keyed.
@@ -61,9 +61,10 @@ impl Listing {
     /// The leases as far as coverage is concerned; those whose range cannot be determined are left out, see
     /// [`Listing::unresolved`].
     pub(crate) fn range_leases(&self, live: &[PhysicalRange]) -> Vec<RangeLease> {
+        let lineage = Lineage::new(live);
         let leases = self.leases.iter().filter_map(|lease| {
             let document = &lease.document;
-            let range = self.range_of(document, live).ok()?;
+            let range = self.range_by(document, &lineage).ok()?;
             let (token, gone, generation) = (document.token.clone(), document.is_gone(), document.generation());
             Some(RangeLease { token, range, gone, generation })
         });
@@ -73,12 +74,16 @@ impl Listing {
     /// The range of a lease. An old lease that has none gets that of the physical range that it names; if that cannot be
     /// determined, the reason and what to do.
     pub(crate) fn range_of(&self, document: &LeaseDocument, live: &[PhysicalRange]) -> Result<FeedRange, String> {
+        self.range_by(document, &Lineage::new(live))
+    }
+
+    fn range_by(&self, document: &LeaseDocument, lineage: &Lineage<'_>) -> Result<FeedRange, String> {
         if let Some(range) = document.range() {
             return Ok(range);
         }
-        let named = named_range(&document.token, live);
+        let named = lineage.named_range(&document.token);
         crate::planted!(OldLeasesIgnored => if !matches!(named, NamedRange::Live(_)) { return Err(String::new()) });
-        let lease_of = |id: &RangeId| self.leases.iter().find(|lease| lease.document.token.as_str() == id.as_str());
+        let lease_of = |id: &RangeId| self.find(&LeaseToken::from(id));
         match named {
             NamedRange::Live(range) => Ok(range),
             NamedRange::Split(range, parents) => {
@@ -105,18 +110,20 @@ impl Listing {
 
     /// The ranges of old leases that do not say theirs.
     pub(crate) fn resolved(&self, live: &[PhysicalRange]) -> BTreeMap<LeaseToken, FeedRange> {
+        let lineage = Lineage::new(live);
         let found = self
             .without_range()
-            .filter_map(|document| Some((document.token.clone(), self.range_of(document, live).ok()?)));
+            .filter_map(|document| Some((document.token.clone(), self.range_by(document, &lineage).ok()?)));
         found.collect()
     }
 
     /// Old leases whose range cannot be determined, each with the reason and what to do.
     pub(crate) fn unresolved(&self, live: &[PhysicalRange]) -> Vec<(LeaseToken, String)> {
         crate::planted!(OldLeasesIgnored => return Vec::new());
+        let lineage = Lineage::new(live);
         let reasons = self
             .without_range()
-            .filter_map(|document| Some((document.token.clone(), self.range_of(document, live).err()?)));
+            .filter_map(|document| Some((document.token.clone(), self.range_by(document, &lineage).err()?)));
         reasons.collect()
     }
 

@@ -2,6 +2,7 @@
 
 mod balance;
 mod delivery;
+mod fleet;
 mod latency;
 mod memory;
 mod requests;
@@ -21,6 +22,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     latency::EXPERIMENT,
     balance::REBALANCE,
     balance::TAKEOVER,
+    fleet::CYCLE,
+    fleet::COLD_START,
     requests::PER_CHECKPOINT,
     requests::IDLE,
     size::EXPERIMENT,

@@ -1,6 +1,9 @@
 //! Tables (those of the .NET SDK where they apply), and a simulated fleet whose hosts plan in turns or all at once.
 
-use std::collections::BTreeSet;
+mod reference;
+mod scale;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 

@@ -48,7 +48,12 @@ impl StartPosition {
 
 /// Where each range of a container began. A lease that was lost is created again from it, so no change is skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StartPositions(Vec<(FeedRange, StartPosition)>);
+pub struct StartPositions {
+    /// In key order.
+    entries: Vec<(FeedRange, StartPosition)>,
+    /// Whether some of them overlap.
+    overlapping: bool,
+}
 
 impl StartPositions {
     /// In key order; neighbours with one position become one entry. Of entries that overlap all count.
@@ -66,7 +71,8 @@ impl StartPositions {
                 merged.push((range, position));
             }
         }
-        Self(merged)
+        let overlapping = merged.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a.overlaps(b)));
+        Self { entries: merged, overlapping }
     }
 
     /// The positions of the keys of a range, in key order. Several, if the range spans ranges that began differently.
@@ -77,7 +83,10 @@ impl StartPositions {
     /// The range cut where its position changes, in key order. Keys without a position are left out.
     pub fn pieces(&self, range: &FeedRange) -> Vec<(FeedRange, StartPosition)> {
         let clip = |(own, position): &(FeedRange, StartPosition)| Some((own.intersection(range)?, position.clone()));
-        self.0.iter().filter_map(clip).collect()
+        let end = self.entries.partition_point(|(own, _)| own.min_inclusive() < range.max_exclusive());
+        let before = |(own, _): &(FeedRange, StartPosition)| own.max_exclusive() <= range.min_inclusive();
+        let start = if self.overlapping { 0 } else { self.entries.partition_point(before) };
+        self.entries.get(start..end).unwrap_or_default().iter().filter_map(clip).collect()
     }
 
     /// The same, but that the keys of `range` begin at `position`.
@@ -87,13 +96,13 @@ impl StartPositions {
             let left = uncovered(own, [range]);
             left.into_iter().map(|left| (left, old.clone())).collect::<Vec<_>>()
         };
-        let kept = self.0.iter().flat_map(outside);
+        let kept = self.entries.iter().flat_map(outside);
         Self::new(kept.chain([(range.clone(), position.clone())]).collect())
     }
 
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -118,7 +127,7 @@ impl StartPositions {
                 StartPosition::Continuation(token) => StoredStart::Continuation(token.clone()),
             },
         };
-        let entries: Vec<_> = self.0.iter().map(entry).collect();
+        let entries: Vec<_> = self.entries.iter().map(entry).collect();
         serde_json::to_string(&entries).expect("invariant: texts and numbers always serialise")
     }
 }
