@@ -198,8 +198,8 @@ fn repetition(sim: &Simulation) -> u64 {
         lease.range.as_ref().map_or(0, |range| oracle.shown_after(range, stored)) as u64
     };
     let items = leases.leases().map(again).sum::<u64>();
-    let reads = items.div_ceil(sim.scenario.processor.max_items as u64) * sim.scenario.network.slow_reads;
-    items * longest_delivery(sim) + reads + bisections(sim)
+    // After a crash they may be read one by one.
+    items * (longest_delivery(sim) + sim.scenario.network.slow_reads) + bisections(sim)
 }
 
 /// No lease has changes before it, handled or not.
