@@ -12,6 +12,7 @@ pub(crate) fn connect_error(endpoint: &Endpoint, error: hyper_util::client::lega
     let (kind, message) = match tls_error(&error) {
         Some(problem) => (ErrorKind::InvalidArgument, tls_sentence(endpoint, problem)),
         None if error.is_connect() => (ErrorKind::Unavailable, unreachable_sentence(endpoint, &error)),
+        None if is_not_http(&error) => (ErrorKind::Unavailable, no_http_sentence(endpoint)),
         None => (ErrorKind::Unavailable, format!("the connection to {endpoint} ended before the answer came")),
     };
     Error::new(kind, message).with_source(error)
@@ -49,6 +50,21 @@ fn tls_sentence(endpoint: &Endpoint, problem: &rustls::Error) -> String {
             format!("{endpoint} does not speak TLS: connect to http://{host} instead, or start the server with --tls")
         }
         _ => format!("the TLS handshake with {endpoint} failed"),
+    }
+}
+
+/// Whether what came was not HTTP.
+fn is_not_http(error: &(dyn StdError + 'static)) -> bool {
+    causes(error).any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse))
+}
+
+fn no_http_sentence(endpoint: &Endpoint) -> String {
+    let secure = endpoint.to_string().replacen("http://", "https://", 1);
+    match endpoint.is_secure() {
+        true => format!("{endpoint} does not speak HTTP: check host and port"),
+        false => {
+            format!("{endpoint} does not speak HTTP: if it speaks TLS, connect to {secure}; otherwise check the port")
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! and planned moves cause no duplicates.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod account_host;
 mod host;
 mod ledger;
 
