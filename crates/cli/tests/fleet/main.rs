@@ -4,8 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod account_host;
+mod faults;
 mod host;
 mod ledger;
+mod push;
 
 #[path = "../../../../examples/fleet.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "its `main` is not used here")]
@@ -13,6 +15,8 @@ mod fleet;
 #[path = "../serve/process.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod process;
+#[path = "../../../remote/tests/support/proxy.rs"]
+mod proxy;
 
 use changefeed::{
     core::RangeId,

@@ -1,6 +1,8 @@
 //! A store behind a server, in this process, and servers that answer nonsense.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
+pub(crate) mod proxy;
+
 use std::net::SocketAddr;
 
 use changefeed_core::Container;
