@@ -31,7 +31,8 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     let mut hang_up = signal(SignalKind::hangup())?;
     let (tls, certificate) = tls(args.tls.as_deref())?;
     let keys = args.key_file.as_deref().map(keys).transpose()?;
-    let engine = if args.store == Path::new(MEMORY) { Engine::in_memory()? } else { Engine::open(&args.store)? };
+    let engine = Engine::builder().account_host(&args.account_host);
+    let engine = if args.store == Path::new(MEMORY) { engine.in_memory()? } else { engine.open(&args.store)? };
     let mut builder = Server::builder(engine.catalog())
         .listen(args.listen)
         .ranges(args.ranges)

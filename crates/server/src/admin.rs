@@ -8,6 +8,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
+    contract,
     exchange::{Reply, Request},
     faults::Fault,
     problem::{Answer, Problem},
@@ -44,6 +45,10 @@ fn half_a_second() -> u64 {
 
 /// Carries out a call of our own.
 pub(crate) async fn call(service: &Service, request: &Request<'_>, name: &str) -> Answer<Reply> {
+    if let Some(target) = changefeed_protocol::Target::parse(name) {
+        let Service { catalog, containers, watches, .. } = service;
+        return contract::call(contract::Parts { catalog, containers, watches }, request, &target).await;
+    }
     match (name, &request.method) {
         ("split", &Method::POST) => split(service, parse(request)?).await,
         ("merge", &Method::POST) => merge(service, parse(request)?).await,
@@ -55,7 +60,7 @@ pub(crate) async fn call(service: &Service, request: &Request<'_>, name: &str) -
         }
         ("verify", &Method::POST) => verify(service).await,
         ("split" | "merge" | "throttle" | "verify", _) => Err(Problem::method_not_allowed("anything but POST")),
-        _ => Err(Problem::not_found("there is no such call: use split, merge, throttle, faults or verify")),
+        _ => Err(contract::unknown()),
     }
 }
 

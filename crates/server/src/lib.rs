@@ -24,6 +24,7 @@ mod admin;
 pub mod auth;
 mod batch;
 pub mod binary_json;
+mod contract;
 mod exchange;
 mod faults;
 mod feed;

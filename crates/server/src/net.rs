@@ -4,7 +4,7 @@ mod body;
 pub(crate) mod connection;
 pub(crate) mod failures;
 mod listen;
-mod timer;
+pub(crate) mod timer;
 pub(crate) mod tls;
 
 pub(crate) use self::listen::{Listening, listen};

@@ -12,7 +12,7 @@ const MAX_PATH_BYTES: usize = 8 * 1024;
 const MAX_SEGMENTS: usize = 6;
 
 /// The first segment of our own calls.
-pub(crate) const ADMIN: &str = "_changefeed";
+pub(crate) const ADMIN: &str = changefeed_protocol::PREFIX;
 
 /// What a request is about. Segments are decoded, and are names or resource ids.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use crate::{
     activity::Activities,
     auth::Keys,
+    contract::watch::Watches,
     faults::Faults,
     net::{
         self, Listening,
@@ -217,6 +218,7 @@ impl Builder {
             retention: self.retention,
             faults: Faults::default(),
             faults_allowed: self.faults,
+            watches: Watches::default(),
         };
         let serving = Arc::new(Serving {
             service,
@@ -290,6 +292,7 @@ impl Server {
 
     /// Accepts no more, answers what is under way, closes.
     pub async fn stop(self) {
+        self.serving.service.watches.close();
         self.listening.stop().await;
     }
 

@@ -14,6 +14,7 @@ use crate::{
     account, admin,
     auth::{self, Access, Keys, Signed},
     batch,
+    contract::watch::Watches,
     exchange::{Reply, Request},
     faults::{Faults, Trouble},
     feed, items, lists, names, offers,
@@ -37,6 +38,7 @@ pub(crate) struct Service {
     pub(crate) retention: Option<Duration>,
     pub(crate) faults: Faults,
     pub(crate) faults_allowed: bool,
+    pub(crate) watches: Watches,
 }
 
 impl Service {
@@ -282,6 +284,9 @@ fn is_read(request: &Request<'_>) -> bool {
         }
         (&Method::POST, Target::Databases | Target::Containers(_)) => is_query(request),
         (&Method::POST, Target::Offers) => true,
+        (&Method::POST, Target::Admin(name)) => {
+            changefeed_protocol::Target::parse(name).is_some_and(|target| target.is_read())
+        }
         _ => false,
     }
 }

@@ -180,6 +180,7 @@ impl<'a> Bootstrap<'a> {
         let field = self.store.partition_key_field(&id);
         let mut info = InfoDocument::new(&id, field.clone(), positions);
         info.set_store(self.monitored.identity().store.as_str());
+        info.set_account_host(&self.monitored.identity().account_host);
         let until = lock.keep().await?;
         if self.ensure(&id, field.as_deref(), info.to_json(), until).await? {
             return Ok(positions.clone());
