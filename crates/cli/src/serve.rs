@@ -4,6 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use changefeed_embedded::Engine;
 use changefeed_server::{Server, Tls, auth::Keys, self_signed};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
@@ -19,6 +20,7 @@ const MEMORY: &str = "memory";
 /// Serves until a signal asks it to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let level: LevelFilter = args.log.parse()?;
+    allow_many_files();
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(serve(args))
@@ -64,6 +66,14 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     server.stop().await;
     engine.close().await?;
     Ok(Exit::Good)
+}
+
+/// Raises the limit of open files to what the system allows: each connection and each file of the log takes one.
+fn allow_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If it cannot be raised, the server accepts fewer connections.
+    drop(setrlimit(Resource::Nofile, limit));
 }
 
 /// Reads keys and certificate again. What is not good is said, and the old ones stay.

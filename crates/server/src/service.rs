@@ -37,6 +37,10 @@ pub(crate) struct Service {
     pub(crate) retention: Option<Duration>,
     pub(crate) faults: Faults,
     pub(crate) faults_allowed: bool,
+    /// A page of a query ends after this time.
+    pub(crate) query_time: Duration,
+    pub(crate) workers: query::Workers,
+    pub(crate) kept_queries: query::KeptQueries,
 }
 
 impl Service {
@@ -111,7 +115,7 @@ impl Service {
         }
     }
 
-    async fn inside_open(&self, request: &Request<'_>, open: &Open) -> Answer<Reply> {
+    async fn inside_open(&self, request: &Request<'_>, open: &Arc<Open>) -> Answer<Reply> {
         if let Some(intended) = request.text(&names::INTENDED_COLLECTION)?
             && intended != open.rid
         {
@@ -143,7 +147,7 @@ impl Service {
             }
             (Target::Items(..), &Method::POST) if request.flag(&names::IS_QUERY_PLAN) => query::plan(request, open),
             (Target::Items(..), &Method::POST) if is_query(request) => {
-                Box::pin(query::items(request, open, self.clock.wall())).await
+                Box::pin(query::items(self, request, open)).await
             }
             (Target::Items(..), &Method::POST) => items::create(request, open).await,
             (Target::Item(.., id), &Method::GET) => items::read(request, open, id).await,

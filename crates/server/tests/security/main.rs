@@ -5,7 +5,9 @@
 mod authentication;
 mod certificates;
 mod connections;
+mod hostile_queries;
 mod keys;
+mod large_responses;
 mod limits;
 mod panics;
 mod paths;
@@ -13,3 +15,4 @@ mod slow_clients;
 mod smuggling;
 #[path = "../support/mod.rs"]
 mod support;
+mod unread_responses;
