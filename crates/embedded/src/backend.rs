@@ -30,6 +30,9 @@ use crate::{
 /// A page of items holds no more bytes than this, one item apart.
 const LIST_BYTES: u64 = 4 * 1024 * 1024;
 
+/// What a server puts around each item.
+const ITEM_BYTES: u64 = 256;
+
 /// What every container of an engine can do.
 const CAPABILITIES: Capabilities =
     Capabilities::new().split_on_demand(true).all_versions(true).wake_ups(true).range_parents(true).in_process(true);
@@ -399,10 +402,11 @@ fn list(index: &ContainerIndex, request: &ListItems, after: Option<Cursor>, now:
         }
         let entry = index.range_of(&key.epk).and_then(|range| range.feed.find(state.place));
         let Some(entry) = entry.filter(|entry| entry.is_item() && !index.is_expired(entry, now)) else { continue };
-        if entries.len() >= request.max_items || bytes >= LIST_BYTES {
+        let needed = u64::from(entry.location.bytes) + ITEM_BYTES;
+        if entries.len() >= request.max_items || !entries.is_empty() && bytes + needed > LIST_BYTES {
             return (entries, true);
         }
-        bytes += u64::from(entry.location.bytes);
+        bytes += needed;
         entries.push(entry.clone());
     }
     (entries, false)
