@@ -93,6 +93,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 
+    /// Name under which clients reach the server, beside localhost and loopback addresses. Leases carry it, and with the
+    /// emulator's public key no other name is served
+    #[arg(long, value_name = "HOST")]
+    pub(crate) account_host: Option<String>,
+
     /// How many ranges a new container begins with
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) ranges: usize,

@@ -1,9 +1,9 @@
 //! `changefeed serve`: a store on a socket.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
 
 use changefeed_embedded::Engine;
-use changefeed_server::{Server, Tls, auth::Keys, self_signed};
+use changefeed_server::{Health, Server, Storage, Tls, auth::Keys, self_signed};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,8 +20,8 @@ const MEMORY: &str = "memory";
 /// Serves until a signal asks it to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let level: LevelFilter = args.log.parse()?;
-    allow_many_files();
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    allow_many_files();
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(serve(args))
 }
@@ -33,13 +33,21 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     let mut hang_up = signal(SignalKind::hangup())?;
     let (tls, certificate) = tls(args.tls.as_deref())?;
     let keys = args.key_file.as_deref().map(keys).transpose()?;
-    let engine = if args.store == Path::new(MEMORY) { Engine::in_memory()? } else { Engine::open(&args.store)? };
+    let mut settings = Engine::builder();
+    if let Some(host) = &args.account_host {
+        settings = settings.account_host(host);
+    }
+    let engine = if args.store == Path::new(MEMORY) { settings.in_memory()? } else { settings.open(&args.store)? };
     let mut builder = Server::builder(engine.catalog())
+        .storage(Arc::new(EngineStorage(engine.clone())))
         .listen(args.listen)
         .ranges(args.ranges)
         .retention((args.retention > 0).then(|| Duration::from_secs(u64::from(args.retention) * 60)))
         .allow_faults(args.allow_faults)
         .plain_beyond_loopback(args.allow_plain);
+    if let Some(host) = &args.account_host {
+        builder = builder.account_host(host);
+    }
     if let Some(tls) = tls {
         builder = builder.tls(tls);
     }
@@ -61,6 +69,11 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
             _ = terminate.recv() => break,
             _ = hang_up.recv() => reload(args, &server),
             () = server.failed() => return Err("the server can no longer accept connections".into()),
+            error = engine.stopped() => {
+                // Living on would refuse every write, and hide that from whoever restarts processes.
+                server.stop().await;
+                return Err(error.into());
+            }
         }
     }
     server.stop().await;
@@ -68,12 +81,28 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
+/// What the server asks of the engine.
+#[derive(Debug)]
+struct EngineStorage(Engine);
+
+impl Storage for EngineStorage {
+    fn health(&self) -> Health {
+        let changefeed_embedded::Health { stopped, problems } = self.0.health();
+        Health { stopped, problems }
+    }
+
+    fn verify(&self) -> changefeed_core::Result<u64> {
+        self.0.verify()
+    }
+}
+
 /// Raises the limit of open files to what the system allows: each connection and each file of the log takes one.
 fn allow_many_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // If it cannot be raised, the server accepts fewer connections.
-    drop(setrlimit(Resource::Nofile, limit));
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of open files stays: fewer connections are accepted");
+    }
 }
 
 /// Reads keys and certificate again. What is not good is said, and the old ones stay.
@@ -91,6 +120,10 @@ fn reload(args: &ServeArgs, server: &Server) {
 /// The keys in a file.
 pub(crate) fn keys(file: &Path) -> Result<Keys> {
     let text = fs::read_to_string(file).map_err(|error| format!("read the key file {}: {error}", file.display()))?;
+    if fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+        let file = file.display();
+        tracing::warn!(%file, "others can read the key file: run chmod 600 on it");
+    }
     Ok(Keys::parse(&text).map_err(|problem| format!("{}: {problem}", file.display()))?)
 }
 

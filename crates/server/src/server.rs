@@ -19,9 +19,10 @@ use crate::{
     open::Containers,
     query::{KeptQueries, Workers},
     service::Service,
+    storage::Storage,
 };
 
-/// What clients may make grow, and how far.
+/// Resource limits.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The longest body of a request, in bytes. Default: 4 MiB, a batch of 2 MiB with room for escapes.
@@ -112,6 +113,8 @@ pub struct Builder {
     faults: bool,
     clock: Arc<dyn Clock>,
     plain_beyond_loopback: bool,
+    account_hosts: Vec<String>,
+    storage: Option<Arc<dyn Storage>>,
 }
 
 impl Builder {
@@ -128,6 +131,8 @@ impl Builder {
             faults: false,
             clock: Arc::new(SystemClock),
             plain_beyond_loopback: false,
+            account_hosts: Vec::new(),
+            storage: None,
         }
     }
 
@@ -155,7 +160,20 @@ impl Builder {
         self
     }
 
-    /// What clients may make grow.
+    /// A name under which clients reach the server. With the emulator's key, which everybody knows, requests under other
+    /// names than this, `localhost` and loopback addresses are refused. Default: none.
+    pub fn account_host(mut self, host: impl Into<String>) -> Self {
+        self.account_hosts.push(host.into());
+        self
+    }
+
+    /// Where `/healthz` and verification ask about the store itself. Default: nowhere; the store counts as well.
+    pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
+        self.storage = Some(storage);
+        self
+    }
+
+    /// Resource limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -231,6 +249,8 @@ impl Builder {
             retention: self.retention,
             faults: Faults::default(),
             faults_allowed: self.faults,
+            account_hosts: self.account_hosts,
+            storage: self.storage,
             query_time: self.limits.query_time,
             workers: Workers::new(),
             kept_queries: KeptQueries::default(),

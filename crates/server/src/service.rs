@@ -16,11 +16,12 @@ use crate::{
     batch,
     exchange::{Reply, Request},
     faults::{Faults, Trouble},
-    feed, items, lists, names, offers,
+    feed, host_check, items, lists, names, offers,
     open::{Containers, Open},
     path::Target,
     problem::{Answer, Problem, substatus},
     query, session,
+    storage::Storage,
 };
 
 /// Everything that answers need.
@@ -37,6 +38,9 @@ pub(crate) struct Service {
     pub(crate) retention: Option<Duration>,
     pub(crate) faults: Faults,
     pub(crate) faults_allowed: bool,
+    /// Names beside localhost under which the server is reached.
+    pub(crate) account_hosts: Vec<String>,
+    pub(crate) storage: Option<Arc<dyn Storage>>,
     /// A page of a query ends after this time.
     pub(crate) query_time: Duration,
     pub(crate) workers: query::Workers,
@@ -59,6 +63,9 @@ impl Service {
 
     /// What a request may do. Looks at its headers only.
     pub(crate) fn authorize(&self, request: &Request<'_>) -> Answer<Access> {
+        if self.keys.read().has_emulator_key() {
+            host_check::check(&request.headers, request.authority, &self.account_hosts)?;
+        }
         let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
         let signed = Signed {
             authorization: text(&header::AUTHORIZATION),

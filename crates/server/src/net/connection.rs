@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use hyper::{
-    Response, StatusCode, Uri, Version as HttpVersion,
+    Method, Response, StatusCode, Uri, Version as HttpVersion,
     body::Incoming,
     header::{self, HeaderValue},
     server::conn::{http1, http2},
@@ -42,6 +42,7 @@ use crate::{
     path::Path,
     problem::{Answer, Problem},
     service::Service,
+    storage,
 };
 
 /// What a client of HTTP/2 sends first.
@@ -261,6 +262,9 @@ async fn answer(
         return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
     }
     let raw_path = uri.path();
+    if raw_path == storage::HEALTH_PATH && parts.method == Method::GET {
+        return Ok(storage::health(serving.service.storage.as_deref()));
+    }
     let path = Path::parse(raw_path).map_err(|bad| match bad {
         crate::path::BadPath::Unknown => Problem::not_found(bad.message()),
         _ => Problem::bad_request(bad.message()),

@@ -5,6 +5,7 @@
 mod authentication;
 mod certificates;
 mod connections;
+mod host_names;
 mod hostile_queries;
 mod keys;
 mod large_responses;
