@@ -43,6 +43,7 @@ impl Scan {
     pub(super) fn new(run: Run, range: Option<changefeed_core::FeedRange>, id_prefix: String) -> Self {
         let listing = ListItems {
             id_prefix,
+            rid: None,
             after: run.begin_after().map(str::to_owned),
             max_items: BATCH,
             cursors: true,
