@@ -102,7 +102,8 @@ pub(crate) struct ServeArgs {
     pub(crate) retention: u32,
 
     /// The name of the account, which is part of every lease id: the host name that clients use, with a dot for KEDA.
-    /// Hosts of changefeed learn it from the server
+    /// Hosts of changefeed learn it from the server. With the emulator's public key, requests under other names than
+    /// this, localhost and loopback addresses are refused
     #[arg(long, value_name = "HOST", default_value = "localhost", value_parser = account_host)]
     pub(crate) account_host: String,
 

@@ -101,7 +101,7 @@ wire_struct! {
     Item { id, etag, timestamp, lsn, rid, body }
     ItemKey { partition_key, id }
     ItemPage { items, cursors, next }
-    ListItems { id_prefix, range, after, max_items, cursors }
+    ListItems { id_prefix, rid, range, after, max_items, cursors }
     PhysicalRange { id, range, parents }
     ReadChanges { range, physical, start, mode, not_before, max_items, count_remaining, tally }
     WriteResult { id, etag, lsn, timestamp, created, item }

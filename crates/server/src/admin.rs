@@ -1,6 +1,6 @@
 //! Calls of our own, under `/_changefeed/`: split, merge, throttle, faults, verify.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{Epk, Error, PhysicalRange, RangeId};
 use hyper::{Method, StatusCode};
@@ -136,6 +136,16 @@ fn faults(service: &Service, request: &Request<'_>, method: &Method) -> Answer<R
 }
 
 async fn verify(service: &Service) -> Answer<Reply> {
-    let findings = crate::verify::verify(&service.catalog).await?;
-    Ok(Reply::json(StatusCode::OK, &json!({ "ok": true, "found": findings })))
+    let (catalog, storage) = (Arc::clone(&service.catalog), service.storage.clone());
+    let verify = move |_: &_| {
+        let bytes = storage.map(|storage| storage.verify()).transpose()?;
+        let findings = tokio::runtime::Handle::current().block_on(crate::verify::verify(&catalog))?;
+        Ok::<_, Error>((findings, bytes))
+    };
+    let (findings, bytes) = service.workers.run(verify).await??;
+    let mut found = json!(findings);
+    if let (Some(bytes), Some(found)) = (bytes, found.as_object_mut()) {
+        found.insert("bytes".to_owned(), bytes.into());
+    }
+    Ok(Reply::json(StatusCode::OK, &json!({ "ok": true, "found": found })))
 }

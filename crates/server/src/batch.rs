@@ -1,6 +1,9 @@
 //! Transactional batches (all or nothing, one partition key, one LSN) and bulk requests (each operation for itself).
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use bytes::Bytes;
 use changefeed_core::{
@@ -24,6 +27,36 @@ const ATTEMPTS: usize = 20;
 
 const FAILED_DEPENDENCY: u16 = 424;
 const NOT_MODIFIED: u16 = 304;
+
+/// The most bytes of items in one response, as in Cosmos DB.
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
+
+/// What an operation's result has beside its item.
+const RESULT_BYTES: usize = 512;
+
+/// Room for items in the response. Taken before an item is written or kept: nothing is done that cannot be told.
+#[derive(Debug)]
+struct Room(AtomicUsize);
+
+impl Room {
+    fn new() -> Self {
+        Self(AtomicUsize::new(MAX_RESPONSE_BYTES))
+    }
+
+    /// Takes room for an item, the first one whatever its length.
+    fn take(&self, body: &[u8]) -> Answer<()> {
+        let bytes = body.len() + RESULT_BYTES;
+        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            (left >= bytes || left == MAX_RESPONSE_BYTES).then(|| left.saturating_sub(bytes))
+        });
+        left.map(drop).map_err(|_| {
+            let message = format!(
+                "the results of this batch have more than {MAX_RESPONSE_BYTES} bytes: read or patch fewer items at once"
+            );
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+        })
+    }
+}
 
 /// One operation as it is sent.
 #[derive(Debug, Deserialize)]
@@ -145,13 +178,15 @@ pub(crate) async fn run(request: &Request<'_>, open: &Open) -> Answer<Reply> {
         None => None,
     };
     let minimal = request.wants_minimal();
+    let room = Room::new();
     let outcomes = if request.flag(&names::BATCH_ATOMIC) {
         let key = header
             .clone()
             .ok_or_else(|| Problem::bad_request("a transactional batch needs x-ms-documentdb-partitionkey"))?;
-        atomic(open, &key, &operations, minimal).await?
+        atomic(open, &key, &operations, minimal, &room).await?
     } else {
-        bulk(open, header.as_ref(), range.as_ref(), &operations, request.flag(&names::BATCH_CONTINUE), minimal).await
+        let all = request.flag(&names::BATCH_CONTINUE);
+        bulk(open, header.as_ref(), range.as_ref(), &operations, all, minimal, &room).await
     };
     let range = match (range, &header) {
         (Some(range), _) => range.id,
@@ -222,10 +257,16 @@ enum Step {
 /// The culprit of a batch, and its problem.
 struct Failed(usize, Problem);
 
-async fn atomic(open: &Open, key: &PartitionKey, operations: &[Operation<'_>], minimal: bool) -> Answer<Vec<Outcome>> {
+async fn atomic(
+    open: &Open,
+    key: &PartitionKey,
+    operations: &[Operation<'_>],
+    minimal: bool,
+    room: &Room,
+) -> Answer<Vec<Outcome>> {
     open.identity().partition_key.epk(key)?;
     for _ in 0..ATTEMPTS {
-        let plan = match plan(open, key, operations).await {
+        let plan = match plan(open, key, operations, room).await {
             Ok(plan) => plan,
             Err(Failed(index, problem)) => return Ok(failed(operations.len(), index, &problem)),
         };
@@ -284,12 +325,12 @@ fn failed(count: usize, culprit: usize, problem: &Problem) -> Vec<Outcome> {
     (0..count).map(outcome).collect()
 }
 
-async fn plan(open: &Open, key: &PartitionKey, operations: &[Operation<'_>]) -> Result<Plan, Failed> {
+async fn plan(open: &Open, key: &PartitionKey, operations: &[Operation<'_>], room: &Room) -> Result<Plan, Failed> {
     let mut plan = Plan { writes: Vec::new(), steps: Vec::new() };
     let mut drafts: BTreeMap<String, Draft> = BTreeMap::new();
     for (index, operation) in operations.iter().enumerate() {
         let at = plan.writes.len();
-        let planned = plan_one(open, key, operation, at, &mut drafts).await;
+        let planned = plan_one(open, key, operation, at, &mut drafts, room).await;
         plan.steps.push(match planned.map_err(|problem| Failed(index, problem))? {
             Planned::Write(write) => {
                 plan.writes.push(write);
@@ -312,6 +353,7 @@ async fn plan_one(
     operation: &Operation<'_>,
     at: usize,
     drafts: &mut BTreeMap<String, Draft>,
+    room: &Room,
 ) -> Answer<Planned> {
     let kind = Kind::of(operation);
     let if_match = items::parse_if_match(operation.if_match.as_deref())?;
@@ -342,10 +384,11 @@ async fn plan_one(
         Some(Kind::Patch) => {
             let id = item_id(operation)?;
             let (body, if_match) = patched(open, key, operation, &id, if_match, drafts).await?;
+            room.take(&body)?;
             drafts.insert(id.as_str().to_owned(), Draft::Body(body.clone(), at));
             Planned::Write(Write::Replace { body, if_match })
         }
-        Some(Kind::Read) => Planned::Step(read(open, key, operation, drafts).await?),
+        Some(Kind::Read) => Planned::Step(read(open, key, operation, drafts, room).await?),
         None => return Err(Problem::bad_request("unknown operationType")),
     })
 }
@@ -389,17 +432,22 @@ async fn read(
     key: &PartitionKey,
     operation: &Operation<'_>,
     drafts: &BTreeMap<String, Draft>,
+    room: &Room,
 ) -> Answer<Step> {
     let id = item_id(operation)?;
     match drafts.get(id.as_str()) {
         Some(Draft::Deleted) => return Err(Problem::not_found(format!("there is no item {id}"))),
-        Some(Draft::Body(_, at)) => return Ok(Step::Read(*at)),
+        Some(Draft::Body(body, at)) => {
+            room.take(body)?;
+            return Ok(Step::Read(*at));
+        }
         None => {}
     }
     let item = open.container.backend().read_item(&ItemKey::new(key.clone(), id)).await?;
     if operation.if_none_match.as_deref() == Some(item.etag.as_str()) {
         return Ok(Step::Done(Outcome::new(NOT_MODIFIED)));
     }
+    room.take(&item.body)?;
     let request_charge = item.request_charge;
     Ok(Step::Done(Outcome { request_charge, ..Outcome::of_item(200, &item, open) }))
 }
@@ -428,8 +476,9 @@ async fn bulk(
     operations: &[Operation<'_>],
     continue_on_error: bool,
     minimal: bool,
+    room: &Room,
 ) -> Vec<Outcome> {
-    let one = async |operation| match bulk_one(open, header, range, operation, minimal).await {
+    let one = async |operation| match bulk_one(open, header, range, operation, minimal, room).await {
         Ok(outcome) => outcome,
         Err(problem) => Outcome::of_problem(&problem),
     };
@@ -471,6 +520,7 @@ async fn bulk_one(
     range: Option<&PhysicalRange>,
     operation: &Operation<'_>,
     minimal: bool,
+    room: &Room,
 ) -> Answer<Outcome> {
     let definition = &open.identity().partition_key;
     let key = match (&operation.partition_key, header, operation.resource_body) {
@@ -487,6 +537,6 @@ async fn bulk_one(
     {
         return Err(Problem::range_gone(format!("the partition key {key} is not in range {}", range.id)));
     }
-    let outcomes = atomic(open, &key, std::slice::from_ref(operation), minimal).await?;
+    let outcomes = atomic(open, &key, std::slice::from_ref(operation), minimal, room).await?;
     outcomes.into_iter().next().ok_or_else(|| Problem::bad_request("an operation without an outcome"))
 }

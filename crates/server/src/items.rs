@@ -1,5 +1,7 @@
 //! Single items: create, upsert, read, replace, patch, delete.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use changefeed_core::{
     Batch, ETag, Epk, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, PartitionKey, RangeId, ResourceId, Write,
@@ -15,6 +17,7 @@ use crate::{
     binary_json,
     exchange::{Reply, Request},
     names,
+    net::timer::Deadline,
     open::Open,
     patch::Patch,
     problem::{Answer, Problem},
@@ -26,6 +29,9 @@ const BINARY_PREAMBLE: u8 = 0x80;
 
 /// How often a patch is tried again because somebody else wrote the item in between.
 const PATCH_ATTEMPTS: usize = 20;
+
+/// How long the condition of a patch may take.
+const CONDITION_TIME: Duration = Duration::from_millis(200);
 
 /// Where an item stands, for the headers of an answer.
 pub(crate) fn set_place(reply: &mut Reply, open: &Open, range: &RangeId, lsn: u64) {
@@ -141,10 +147,11 @@ pub(crate) fn parse_patch(body: &[u8]) -> Answer<Patch> {
 pub(crate) fn apply_patch(patch: &Patch, body: &[u8], open: &Open) -> Answer<Bytes> {
     let now = i64::try_from(open.clock.wall().as_millis()).unwrap_or(i64::MAX);
     if let Some(condition) = patch.condition() {
+        let deadline = Deadline::after(CONDITION_TIME);
         let condition = changefeed_query::Condition::parse(condition)
             .map_err(|error| Problem::bad_request(format!("the condition of the patch: {error}")))?;
         let holds = condition
-            .holds(body, now)
+            .holds(body, now, &|| deadline.is_over())
             .map_err(|error| Problem::bad_request(format!("the condition of the patch: {error}")))?;
         if !holds {
             let message = "the condition of the patch does not hold for the item";

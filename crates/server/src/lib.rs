@@ -28,6 +28,7 @@ mod contract;
 mod exchange;
 mod faults;
 mod feed;
+mod host_check;
 mod items;
 mod json_tokens;
 mod lists;
@@ -44,10 +45,12 @@ mod scope;
 mod server;
 mod service;
 mod session;
+mod storage;
 mod verify;
 
 pub use self::{
     net::tls::{Certificate, Tls, self_signed},
     server::{Builder, Limits, Server},
+    storage::{Health, Storage},
     verify::{Findings, verify},
 };

@@ -152,7 +152,7 @@ impl Open {
         if let Some(id) = self.rids.lock().get(&rid) {
             return Ok(Some(id.clone()));
         }
-        let mut request = ListItems { range, ..Default::default() };
+        let mut request = ListItems { range, rid: Some(rid), ..Default::default() };
         loop {
             let page = self.container.backend().list_items(request.clone()).await?.into_value();
             self.remember(page.items.iter());

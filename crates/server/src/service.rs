@@ -17,11 +17,12 @@ use crate::{
     contract::watch::Watches,
     exchange::{Reply, Request},
     faults::{Faults, Trouble},
-    feed, items, lists, names, offers,
+    feed, host_check, items, lists, names, offers,
     open::{Containers, Open},
     path::Target,
     problem::{Answer, Problem, substatus},
     query, session,
+    storage::Storage,
 };
 
 /// Everything that answers need.
@@ -39,6 +40,13 @@ pub(crate) struct Service {
     pub(crate) faults: Faults,
     pub(crate) faults_allowed: bool,
     pub(crate) watches: Watches,
+    /// Names beside localhost under which the server is reached.
+    pub(crate) account_hosts: Vec<String>,
+    pub(crate) storage: Option<Arc<dyn Storage>>,
+    /// A page of a query ends after this time.
+    pub(crate) query_time: Duration,
+    pub(crate) workers: query::Workers,
+    pub(crate) kept_queries: query::KeptQueries,
 }
 
 impl Service {
@@ -57,6 +65,9 @@ impl Service {
 
     /// What a request may do. Looks at its headers only.
     pub(crate) fn authorize(&self, request: &Request<'_>) -> Answer<Access> {
+        if self.keys.read().has_emulator_key() {
+            host_check::check(&request.headers, request.authority, &self.account_hosts)?;
+        }
         let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
         let signed = Signed {
             authorization: text(&header::AUTHORIZATION),
@@ -113,7 +124,7 @@ impl Service {
         }
     }
 
-    async fn inside_open(&self, request: &Request<'_>, open: &Open) -> Answer<Reply> {
+    async fn inside_open(&self, request: &Request<'_>, open: &Arc<Open>) -> Answer<Reply> {
         if let Some(intended) = request.text(&names::INTENDED_COLLECTION)?
             && intended != open.rid
         {
@@ -145,7 +156,7 @@ impl Service {
             }
             (Target::Items(..), &Method::POST) if request.flag(&names::IS_QUERY_PLAN) => query::plan(request, open),
             (Target::Items(..), &Method::POST) if is_query(request) => {
-                Box::pin(query::items(request, open, self.clock.wall())).await
+                Box::pin(query::items(self, request, open)).await
             }
             (Target::Items(..), &Method::POST) => items::create(request, open).await,
             (Target::Item(.., id), &Method::GET) => items::read(request, open, id).await,

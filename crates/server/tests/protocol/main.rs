@@ -8,6 +8,7 @@ mod charges;
 mod containers;
 mod feed;
 mod headers;
+mod health;
 mod items;
 mod ranges;
 mod restart;
