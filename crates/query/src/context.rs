@@ -34,7 +34,7 @@ impl Halt {
 }
 
 /// Member values by name, in the text of one object.
-type Members<'a> = BTreeMap<String, &'a str>;
+type Members<'a> = BTreeMap<String, Value<'a>>;
 
 /// What every expression of one item sees.
 pub(crate) struct Context<'a> {
@@ -147,15 +147,16 @@ impl<'a> Context<'a> {
     }
 
     /// The member of an object of a document.
-    pub(crate) fn member(&self, text: &'a str, name: &str) -> Option<&'a str> {
+    pub(crate) fn member(&self, text: &'a str, name: &str) -> Value<'a> {
+        let find = || json::member(text, name).map_or(Value::Undefined, Value::raw);
         if text.len() < Self::LARGE_OBJECT {
-            return json::member(text, name);
+            return find();
         }
         let lookups = self.lookups.get() + 1;
         self.lookups.set(lookups);
         if lookups <= Self::FREE_LOOKUPS {
             self.work(text.len() / 256);
-            return json::member(text, name);
+            return find();
         }
         let mut objects = self.objects.borrow_mut();
         let members = objects.entry((text.as_ptr() as usize, text.len())).or_insert_with(|| {
@@ -163,11 +164,11 @@ impl<'a> Context<'a> {
             let mut members = Members::new();
             for (name, value) in json::members(text) {
                 // The first of several members with one name counts, as in `json::member`.
-                members.entry(json::unescape(name).into_owned()).or_insert(value);
+                members.entry(json::unescape(name).into_owned()).or_insert_with(|| Value::raw(value));
             }
             members
         });
-        members.get(name).copied()
+        members.get(name).cloned().unwrap_or(Value::Undefined)
     }
 }
 
@@ -182,7 +183,8 @@ mod tests {
         let cx = Context::new(Value::Undefined, 0, &|| false);
         for _ in 0..20 {
             for name in ["a", "b", "", "pad", "none"] {
-                assert_eq!(cx.member(&text, name), json::member(&text, name), "{name}");
+                let expected = json::member(&text, name).map_or(Value::Undefined, Value::raw);
+                assert_eq!(cx.member(&text, name), expected, "{name}");
             }
         }
         assert_eq!(cx.objects.borrow().len(), 1);

@@ -116,9 +116,7 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: &Env<'_, 'a>, cx: &Context<'a>) -> V
 /// `base[key]`. Text with escapes is a copy, which has its price.
 fn member<'a>(base: Value<'a>, key: &Value<'_>, cx: &Context<'a>) -> Value<'a> {
     match (&base, key) {
-        (Value::RawObject(Cow::Borrowed(text)), Value::Text(name, _)) => {
-            cx.paid(cx.member(text, name).map_or(Value::Undefined, Value::raw))
-        }
+        (Value::RawObject(Cow::Borrowed(text)), Value::Text(name, _)) => cx.paid(cx.member(text, name)),
         (Value::RawObject(Cow::Owned(text)) | Value::RawArray(Cow::Owned(text)), _) => {
             if cx.spend_bytes(text.len()) {
                 cx.paid(base.index(key))

@@ -230,7 +230,7 @@ impl Run {
             }
         }
         if let Some(halt) = cx.halted() {
-            return Err(unusable(halt.message()));
+            return Err(unusable(halt.message()).unsupported());
         }
         if !fits {
             return Err(SqlError::new(

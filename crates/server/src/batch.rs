@@ -17,13 +17,11 @@ use serde_json::value::RawValue;
 use crate::{
     exchange::{Reply, Request},
     items, names,
+    net::timer::Deadline,
     open::Open,
     problem::{Answer, Problem},
     render, scope,
 };
-
-/// How often a batch with patches is tried again because somebody else wrote one of its items in between.
-const ATTEMPTS: usize = 20;
 
 const FAILED_DEPENDENCY: u16 = 424;
 const NOT_MODIFIED: u16 = 304;
@@ -264,8 +262,11 @@ async fn atomic(
     minimal: bool,
     room: &Room,
 ) -> Answer<Vec<Outcome>> {
-    open.identity().partition_key.epk(key)?;
-    for _ in 0..ATTEMPTS {
+    let epk = open.identity().partition_key.epk(key)?;
+    let patches = operations.iter().any(|operation| Kind::of(operation) == Some(Kind::Patch));
+    let _turn = if patches { Some(open.patch_turn(&epk).await) } else { None };
+    let deadline = Deadline::after(items::PATCH_TIME);
+    while !deadline.is_over() {
         let plan = match plan(open, key, operations, room).await {
             Ok(plan) => plan,
             Err(Failed(index, problem)) => return Ok(failed(operations.len(), index, &problem)),
@@ -370,8 +371,10 @@ async fn plan_one(
         }
         Some(Kind::Replace) => {
             let body = resource_body(operation)?;
-            if let Some(id) = &operation.id {
-                items::check_id(&body, &ItemId::new(id.as_str())?)?;
+            if let Some(id) = &operation.id
+                && items::has_other_id(&body, &ItemId::new(id.as_str())?)
+            {
+                return Err(Problem::bad_request(format!("the body of a Replace in a batch must have the id {id:?}")));
             }
             note(drafts, &body, at);
             Planned::Write(Write::Replace { body, if_match })

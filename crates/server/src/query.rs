@@ -41,6 +41,9 @@ const LONG_QUERY: usize = 16 * 1024;
 const KEPT: char = '~';
 
 fn refused(error: &SqlError) -> Problem {
+    if error.unsupported {
+        return Problem::bad_request(format!("the query cannot be answered: {error}"));
+    }
     Problem::bad_request(format!("Syntax error, invalid query: {error}"))
 }
 

@@ -56,11 +56,15 @@ impl Service {
             return Err(Problem::new(StatusCode::FORBIDDEN, "this key may read but not write: use another"));
         }
         let trouble = self.faults.trouble(request.method.as_str(), raw_path, &request.path, &*self.clock);
-        match trouble {
+        let reply = match trouble {
             Some(Trouble::Before(problem)) => Err(problem),
             Some(Trouble::After(problem)) => self.route(request).await.and(Err(problem)),
             None => self.route(request).await,
-        }
+        };
+        reply.map(|mut reply| {
+            reply.set_text(&header::CONTENT_LOCATION, &format!("{}{raw_path}", request.endpoint()));
+            reply
+        })
     }
 
     /// What a request may do. Looks at its headers only.
@@ -89,13 +93,30 @@ impl Service {
     /// asked seldom, or takes long anyway, is boxed here and in [`Self::inside_open`].
     async fn route(&self, request: &Request<'_>) -> Answer<Reply> {
         match &request.path.target {
-            Target::Account => only(request, &Method::GET)
-                .map(|()| Reply::json(StatusCode::OK, &account::account(&self.account, &request.endpoint()))),
+            Target::Account => {
+                only(request, &Method::GET)?;
+                let mut reply = Reply::json(StatusCode::OK, &account::account(&self.account, &request.endpoint()));
+                for (name, value) in account::STORAGE_HEADERS {
+                    reply.headers.insert(name, HeaderValue::from_static(value));
+                }
+                Ok(reply)
+            }
             Target::Databases => Box::pin(self.databases(request)).await,
             Target::Database(database) => Box::pin(self.database(request, database)).await,
-            Target::Users(database) => {
+            Target::Users(database, None) if request.method == Method::GET => {
+                let info = Box::pin(self.database_info(database)).await?;
+                empty_feed(request, &info.rid.to_string(), "Users")
+            }
+            Target::Users(database, user) => {
                 Box::pin(self.database_info(database)).await?;
-                empty_feed(request, "", "Users")
+                match (&request.method, user) {
+                    (&Method::GET | &Method::DELETE, Some(user)) => {
+                        Err(Problem::not_found(format!("there is no user {user}: users are not supported")))
+                    }
+                    _ => Err(Problem::bad_request(
+                        "users and permissions are not supported: clients sign with the account's keys",
+                    )),
+                }
             }
             Target::Containers(database) => Box::pin(self.containers(request, database)).await,
             Target::Container(database, container) => Box::pin(self.container(request, database, container)).await,
@@ -105,7 +126,7 @@ impl Service {
             Target::Items(database, container)
             | Target::Item(database, container, _)
             | Target::Ranges(database, container)
-            | Target::Scripts(database, container, _) => self.inside(request, database, container).await,
+            | Target::Scripts(database, container, ..) => self.inside(request, database, container).await,
         }
     }
 
@@ -143,10 +164,15 @@ impl Service {
         }
         match (&request.path.target, &request.method) {
             (Target::Ranges(..), &Method::GET) => Box::pin(ranges(request, open)).await,
-            (Target::Scripts(.., kind), &Method::GET) => empty_feed(request, &open.rid, script_member(kind)),
-            (Target::Scripts(.., kind), _) => {
-                Err(Problem::bad_request(format!("{kind} are not supported: run such code in a change feed processor")))
+            (Target::Scripts(.., kind, None), &Method::GET) => empty_feed(request, &open.rid, script_member(kind)),
+            (Target::Scripts(.., kind, Some(id)), &Method::GET | &Method::DELETE) => {
+                Err(Problem::not_found(format!("there is nothing called {id} among the {}", script_words(kind))))
             }
+            (Target::Scripts(.., kind, _), _) if is_query(request) => empty_query(&open.rid, script_member(kind)),
+            (Target::Scripts(.., kind, _), _) => Err(Problem::bad_request(format!(
+                "{} are not supported: run such code in a change feed processor",
+                script_words(kind)
+            ))),
             (Target::Items(..), &Method::GET) => match feed::mode(request)? {
                 Some(mode) => feed::read(request, open, mode).await,
                 None => Box::pin(lists::read(request, open)).await,
@@ -328,7 +354,7 @@ async fn ranges(request: &Request<'_>, open: &Open) -> Answer<Reply> {
     let mut reply = if known == Some(&etag) {
         Reply::new(StatusCode::NOT_MODIFIED, "")
     } else {
-        Reply::json(StatusCode::OK, &account::ranges(open, &live))
+        Reply::json(StatusCode::OK, &account::ranges(open, &live, open.newest().await?))
     };
     reply.set(&names::ITEM_COUNT, HeaderValue::from(if known == Some(&etag) { 0 } else { live.len() }));
     for (name, value) in [(&names::CONTENT_PATH, &open.rid_header), (&names::ALT_CONTENT_PATH, &open.name_header)] {
@@ -346,6 +372,20 @@ fn script_member(kind: &str) -> &'static str {
         "udfs" => "UserDefinedFunctions",
         _ => "Conflicts",
     }
+}
+
+/// What the word in a path stands for.
+fn script_words(kind: &str) -> &'static str {
+    match kind {
+        "sprocs" => "stored procedures",
+        "triggers" => "triggers",
+        "udfs" => "user-defined functions",
+        _ => "conflicts",
+    }
+}
+
+fn empty_query(owner: &str, member: &str) -> Answer<Reply> {
+    Ok(Reply::json(StatusCode::OK, &json!({ "_rid": owner, member: [], "_count": 0 })))
 }
 
 fn empty_feed(request: &Request<'_>, owner: &str, member: &str) -> Answer<Reply> {

@@ -124,6 +124,16 @@ fn shown_as(container: &ContainerIndex, entry: &Entry, wanted: &Wanted<'_>) -> O
 
 /// How many changes of the wanted kind come after `lsn`.
 pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>, lsn: u64) -> u64 {
+    let whole = wanted.range.contains_range(&range.physical.range) && wanted.not_before == 0;
+    if whole && wanted.mode == Mode::AllVersions {
+        return range.feed.shown_after(lsn) as u64;
+    }
+    if whole {
+        // Expired items are deleted within half a second, so there are few.
+        let is_here = |entry: &&Entry| entry.place.lsn > lsn && range.physical.range.contains(&entry.key.epk);
+        let expired = container.expired(wanted.now).filter_map(|key| container.item(key)).filter(is_here).count();
+        return range.feed.latest_after(lsn).saturating_sub(expired) as u64;
+    }
     let shown = range.feed.after(lsn).iter().filter(|entry| {
         entry.timestamp >= wanted.not_before
             && wanted.range.contains(&entry.key.epk)

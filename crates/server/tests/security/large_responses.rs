@@ -1,13 +1,15 @@
 //! Responses stay within 4 MiB, one larger item apart, however large the items are that they are made of.
 
+use changefeed_server::Limits;
 use serde_json::{Value, json};
 
-use crate::support::{Ask, Client, World, world::DOCS};
+use crate::support::{Ask, Client, World, time, world::DOCS};
 
 const MOST: usize = 4 * 1024 * 1024;
 
 async fn large_items(count: usize) -> (World, Client) {
-    let world = World::new().await;
+    let limits = Limits { query_time: time::LONG, ..Limits::default() };
+    let world = World::with(|builder| builder.limits(limits)).await;
     let mut client = world.client().await;
     let big = "x".repeat(1_900_000);
     for n in 0..count {
