@@ -150,6 +150,10 @@ impl<'a> Bootstrap<'a> {
         let listing = self.store.list().await?;
         self.check_leases(&listing)?;
         let ranges = self.monitored.feed_ranges().await?;
+        if let Some((_, reason)) = listing.unresolved(&ranges).into_iter().next() {
+            // A new lease could begin past its checkpoint, or work beside its owner.
+            return Err(Error::new(ErrorKind::Corrupt, reason));
+        }
         let positions = self.first_positions(&ranges).await?;
         let missing = coverage::missing(&ranges, &listing.range_leases(&ranges));
         for some in missing.chunks(AT_ONCE) {
