@@ -1,60 +1,27 @@
 //! Transactional batches (all or nothing, one partition key, one LSN) and bulk requests (each operation for itself).
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+mod outcome;
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use changefeed_core::{
-    Batch, ETag, ErrorKind, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, Response, Write, WriteResult,
-};
+use changefeed_core::{Batch, ETag, ErrorKind, ItemId, ItemKey, PartitionKey, PhysicalRange, Response, Write};
 use futures_util::future::join_all;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use self::outcome::{NOT_MODIFIED, Outcome, Room};
 use crate::{
     exchange::{Reply, Request},
     items, names,
     net::timer::Deadline,
     open::Open,
     problem::{Answer, Problem},
-    render, scope,
+    scope,
 };
 
 const FAILED_DEPENDENCY: u16 = 424;
-const NOT_MODIFIED: u16 = 304;
-
-/// The most bytes of items in one response, as in Cosmos DB.
-const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
-
-/// What an operation's result has beside its item.
-const RESULT_BYTES: usize = 512;
-
-/// Room for items in the response. Taken before an item is written or kept: nothing is done that cannot be told.
-#[derive(Debug)]
-struct Room(AtomicUsize);
-
-impl Room {
-    fn new() -> Self {
-        Self(AtomicUsize::new(MAX_RESPONSE_BYTES))
-    }
-
-    /// Takes room for an item, the first one whatever its length.
-    fn take(&self, body: &[u8]) -> Answer<()> {
-        let bytes = body.len() + RESULT_BYTES;
-        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            (left >= bytes || left == MAX_RESPONSE_BYTES).then(|| left.saturating_sub(bytes))
-        });
-        left.map(drop).map_err(|_| {
-            let message = format!(
-                "the results of this batch have more than {MAX_RESPONSE_BYTES} bytes: read or patch fewer items at once"
-            );
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-        })
-    }
-}
 
 /// One operation as it is sent.
 #[derive(Debug, Deserialize)]
@@ -71,88 +38,6 @@ struct Operation<'a> {
     if_none_match: Option<String>,
     #[serde(borrow, default)]
     resource_body: Option<&'a RawValue>,
-}
-
-/// What became of one operation.
-struct Outcome {
-    status: u16,
-    substatus: Option<u32>,
-    etag: Option<String>,
-    body: Option<Bytes>,
-    message: Option<String>,
-    retry_after_millis: Option<u128>,
-    /// In request units; zero where the store does not charge.
-    request_charge: f64,
-}
-
-impl Outcome {
-    fn new(status: u16) -> Self {
-        Self {
-            status,
-            substatus: None,
-            etag: None,
-            body: None,
-            message: None,
-            retry_after_millis: None,
-            request_charge: 0.0,
-        }
-    }
-
-    fn of_problem(problem: &Problem) -> Self {
-        Self {
-            substatus: problem.substatus,
-            message: Some(problem.message.clone()),
-            retry_after_millis: problem.retry_after.map(|wait| wait.as_millis()),
-            request_charge: problem.request_charge,
-            ..Self::new(problem.status.as_u16())
-        }
-    }
-
-    fn of_item(status: u16, item: &Item, open: &Open) -> Self {
-        Self {
-            etag: Some(item.etag.as_str().to_owned()),
-            body: Some(render::item(item, &open.link)),
-            ..Self::new(status)
-        }
-    }
-
-    fn of_written(written: &WriteResult, open: &Open) -> Self {
-        let status = match (&written.etag, written.created) {
-            (None, _) => 204,
-            (Some(_), true) => 201,
-            (Some(_), false) => 200,
-        };
-        Self {
-            etag: written.etag.as_ref().map(|etag| etag.as_str().to_owned()),
-            body: written.item.as_ref().map(|item| render::item(item, &open.link)),
-            ..Self::new(status)
-        }
-    }
-
-    fn is_success(&self) -> bool {
-        self.status < 300 || self.status == NOT_MODIFIED
-    }
-
-    fn render(&self, out: &mut Vec<u8>) {
-        let charge = if self.request_charge > 0.0 { self.request_charge } else { 1.0 };
-        out.extend_from_slice(format!("{{\"statusCode\":{},\"requestCharge\":{charge}", self.status).as_bytes());
-        if let Some(substatus) = self.substatus {
-            out.extend_from_slice(format!(",\"subStatusCode\":{substatus}").as_bytes());
-        }
-        if let Some(millis) = self.retry_after_millis {
-            out.extend_from_slice(format!(",\"retryAfterMilliseconds\":{millis}").as_bytes());
-        }
-        for (name, text) in [("eTag", &self.etag), ("message", &self.message)] {
-            if let Some(text) = text {
-                out.extend_from_slice(format!(",\"{name}\":{}", serde_json::Value::from(text.as_str())).as_bytes());
-            }
-        }
-        if let Some(body) = &self.body {
-            out.extend_from_slice(b",\"resourceBody\":");
-            out.extend_from_slice(body);
-        }
-        out.push(b'}');
-    }
 }
 
 pub(crate) async fn run(request: &Request<'_>, open: &Open) -> Answer<Reply> {
