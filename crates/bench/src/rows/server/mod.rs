@@ -4,6 +4,7 @@
 mod bare;
 mod client;
 mod creates;
+mod hostile;
 mod pages;
 mod reads;
 mod start;
@@ -12,7 +13,7 @@ pub(crate) use self::start::serve_until_killed;
 use super::{Context, Experiment, Goal, Row};
 
 pub(crate) const EXPERIMENTS: &[Experiment] =
-    &[reads::EXPERIMENT, creates::EXPERIMENT, pages::EXPERIMENT, start::EXPERIMENT];
+    &[reads::EXPERIMENT, creates::EXPERIMENT, pages::EXPERIMENT, hostile::EXPERIMENT, start::EXPERIMENT];
 
 /// Connections, where more than one are used.
 const CONNECTIONS: u64 = 32;
