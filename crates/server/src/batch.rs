@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use self::outcome::{Outcome, Room};
+use self::outcome::{NOT_MODIFIED, Outcome, Room};
 use crate::{
     exchange::{Reply, Request},
     items, names,
@@ -22,7 +22,6 @@ use crate::{
 };
 
 const FAILED_DEPENDENCY: u16 = 424;
-const NOT_MODIFIED: u16 = 304;
 
 /// One operation as it is sent.
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! What became of one operation of a batch, and the room for it in the response.
+//! What became of each operation of a batch, and how much of that fits into one response.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ use crate::{
     render,
 };
 
-const NOT_MODIFIED: u16 = 304;
+pub(super) const NOT_MODIFIED: u16 = 304;
 
 /// The most bytes of items in one response, as in Cosmos DB.
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
