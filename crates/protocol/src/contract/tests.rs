@@ -63,6 +63,7 @@ fn items_and_writes_come_back_also_with_bodies_that_are_not_json() {
     let range = "05C1-FF".parse().unwrap();
     comes_back(ListItems {
         id_prefix: "p".to_owned(),
+        rid: Some(ResourceId::container(1, 2)),
         range,
         after: Some("x".to_owned()),
         max_items: 7,

@@ -206,6 +206,11 @@ async fn run(mut commands: mpsc::Receiver<Command>, fire: impl Fn(u64)) {
                     }
                 }
                 for (id, open, wait) in add {
+                    // More than a watch may have: woken at once, these readers poll.
+                    if handles.len() >= MAX_WAITS {
+                        fire(id);
+                        continue;
+                    }
                     let (wait, handle) = abortable(async move {
                         open.container.backend().changed(&wait.range, &wait.continuation).await;
                         id
