@@ -24,8 +24,8 @@ pub use self::{
     backoff::Backoff,
     dead_letter_document::DeadLetterDocument,
     delegate::{
-        AcceptsMode, AllVersions, BatchResult, Changes, Context, DelegateError, ErrorAt, Input, ItemResult, Latest,
-        RawChanges, Version, Versions,
+        AcceptsMode, AllVersions, BatchResult, ChangeInfo, Changes, Context, DelegateError, ErrorAt, Input, ItemResult,
+        Latest, RawChanges, Version, Versions,
     },
     delivery::dead_letter::DeadLetter,
     lease::{loss::Loss, prefix::LeaseToken, timing::LeaseTiming},

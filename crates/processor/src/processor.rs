@@ -98,6 +98,7 @@ impl Processor {
             name: Arc::clone(&self.name),
             instance: self.instance.as_str().into(),
             identity: Arc::new(Identity { instance: self.instance, session, expiration: options.timing.expiration }),
+            monitored_identity: Arc::new(monitored.identity().clone()),
             monitored,
             store,
             runtime: Arc::clone(&runtime),

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use changefeed_core::{Container, Mode};
+use changefeed_core::{Container, ContainerIdentity, Mode};
 use parking_lot::Mutex;
 
 use super::{
@@ -19,6 +19,7 @@ pub(crate) struct HostContext {
     pub(crate) instance: Arc<str>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) monitored: Container,
+    pub(crate) monitored_identity: Arc<ContainerIdentity>,
     pub(crate) store: Arc<LeaseStore>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) options: Options,

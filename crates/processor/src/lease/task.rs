@@ -358,7 +358,8 @@ impl LeaseTask {
             Ok(Response { value, .. }) if value.changes.is_empty() => Page::Empty(value.continuation),
             Ok(Response { value, request_charge }) => {
                 let (count, continuation) = (value.changes.len(), value.continuation);
-                self.pages.push_back(PageInMemory { changes: value.changes.into(), request_charge });
+                let changes = RawChanges::of(value.changes, &self.context.monitored_identity);
+                self.pages.push_back(PageInMemory { changes, request_charge });
                 Page::Changes { count, continuation }
             }
             Err(error) if matches!(error.kind(), ErrorKind::RangeGone | ErrorKind::RangeNotFound) => Page::Gone,
