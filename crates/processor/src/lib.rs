@@ -19,6 +19,8 @@ mod tools;
 pub use changefeed_core as core;
 #[cfg(feature = "embedded")]
 pub use changefeed_embedded as embedded;
+#[cfg(feature = "remote")]
+pub use changefeed_remote as remote;
 
 pub use self::{
     backoff::Backoff,

@@ -12,6 +12,7 @@ use crate::{
     delivery::dead_letter::DeadLetter,
     host::{Host, bootstrap::Bootstrap},
     lease::{
+        account_host,
         host_context::{HostContext, StopReport},
         prefix::{LeasePrefix, LeaseToken},
         signals::Signals,
@@ -92,6 +93,7 @@ impl Processor {
         };
         let store = Arc::new(LeaseStore::new(leases, prefix)?);
         let session = new_session(&*runtime);
+        account_host::check(&self.name, monitored.identity(), bootstrap.store).await?;
         let start_positions = bootstrap.run().await?;
         let (stop_deadline, signals, stop_report) = (options.stop_deadline, Signals::default(), StopReport::default());
         let context = Arc::new(HostContext {

@@ -82,8 +82,7 @@ impl LeaseRecord {
     fn see(&mut self, etag: Option<ETag>, sign: SignOfLife, now: Duration) {
         let since = match &self.seen {
             Some(seen) if seen.etag.is_some() && seen.etag == etag => return,
-            // Somebody else wrote: a request, its end, a pause.
-            Some(seen) if seen.sign == sign && sign.is_dated() => seen.since,
+            Some(seen) if sign.is_only_asked(&seen.sign) => seen.since,
             _ => now,
         };
         self.seen = Some(Seen { etag, sign, since });

@@ -197,7 +197,9 @@ fn repetition(sim: &Simulation) -> u64 {
         let stored = lease.document.position().unwrap_or(0);
         lease.range.as_ref().map_or(0, |range| oracle.shown_after(range, stored)) as u64
     };
-    leases.leases().map(again).sum::<u64>() * longest_delivery(sim) + bisections(sim)
+    let items = leases.leases().map(again).sum::<u64>();
+    // After a crash they may be read one by one.
+    items * (longest_delivery(sim) + sim.scenario.network.slow_reads) + bisections(sim)
 }
 
 /// No lease has changes before it, handled or not.

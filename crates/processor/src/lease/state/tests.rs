@@ -3,6 +3,7 @@
 use changefeed_core::{Continuation, Error, ErrorKind};
 
 use super::*;
+use crate::lease::events::Replacement;
 use crate::{
     backoff::Backoff,
     delegate::{BatchResult, DelegateError, Returned},
