@@ -129,8 +129,8 @@ async fn a_delegate_fails_with_anyhow_and_the_error_can_be_found_again() {
     shop.write(0..3, 1).await;
     let found = Arc::new(Mutex::new(None));
     let (kept, noted) = (seen.clone(), Arc::clone(&found));
-    let builder = shop.processor("worker-1").on_notification(notifications.listen()).on_error(move |_, failure| {
-        if let Failure::Delegate(error) = failure {
+    let builder = shop.processor("worker-1").on_notification(notifications.listen()).on_error(move |report| {
+        if let Failure::Delegate(error) = &report.failure {
             *noted.lock().expect("lock") = error.downcast_ref::<std::num::ParseIntError>().cloned();
         }
     });

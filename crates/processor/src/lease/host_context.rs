@@ -10,12 +10,14 @@ use super::{
     writer::Identity,
 };
 use crate::{
-    delegate::Delegate, delivery::dead_letter::DeadLetter, notification::Notifier, options::Options, runtime::Runtime,
+    delegate::Delegate, delivery::dead_letter::DeadLetter, notifier::Notifier, options::Options, runtime::Runtime,
 };
 
 /// What everything on one host shares.
 pub(crate) struct HostContext {
     pub(crate) name: Arc<str>,
+    /// The log span of this host.
+    pub(crate) span: tracing::Span,
     pub(crate) instance: Arc<str>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) monitored: Container,
