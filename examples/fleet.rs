@@ -107,7 +107,7 @@ fn show(notification: &Notification) {
     match notification {
         Notification::LeaseAcquired(lease) => println!("acquired {lease}"),
         Notification::LeaseReleased(lease, _) => println!("released {lease}"),
-        Notification::Error(_, failure) => eprintln!("error: {failure}"),
+        Notification::Error(report) => eprintln!("error: {}", report.failure),
         _ => {}
     }
 }

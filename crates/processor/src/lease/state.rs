@@ -441,6 +441,6 @@ impl LeaseState {
     }
 
     fn notify_error(&self, failure: Failure, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Notify(Notification::Error(Some(self.token.clone()), failure)));
+        effects.push(Effect::Notify(Notification::error(Some(self.token.clone()), failure)));
     }
 }
