@@ -56,6 +56,13 @@ impl Store {
 #[derive(Clone, Debug)]
 pub(crate) struct StoreWriter(Container);
 
+impl StoreWriter {
+    /// A writer of this container.
+    pub(crate) fn new(container: Container) -> Self {
+        Self(container)
+    }
+}
+
 impl Sink for StoreWriter {
     async fn write(&self, body: Bytes) -> Result<()> {
         self.0.backend().write(Batch::single(None, Write::Upsert { body, if_match: None })).await?;

@@ -101,6 +101,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]
     pub(crate) retention: u32,
 
+    /// The name of the account, which is part of every lease id: the host name that clients use, with a dot for KEDA.
+    /// Hosts of changefeed learn it from the server. With the emulator's public key, requests under other names than
+    /// this, localhost and loopback addresses are refused
+    #[arg(long, value_name = "HOST", default_value = "localhost", value_parser = account_host)]
+    pub(crate) account_host: String,
+
     /// Allows `changefeed fault`, for tests of clients
     #[arg(long)]
     pub(crate) allow_faults: bool,
@@ -257,4 +263,13 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let parsed = numeric.as_deref().unwrap_or(text).parse();
     parsed.map_err(|_| "pass an IP address and a port up to 65535, for example 127.0.0.1:8081".to_owned())
+}
+
+/// A host name in lower case, without port.
+fn account_host(text: &str) -> Result<String, String> {
+    let fits = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '.');
+    if text.is_empty() || text.len() > 100 || !text.chars().all(fits) {
+        return Err("pass a host name in lower case without port, for example changefeed.example.com".to_owned());
+    }
+    Ok(text.to_owned())
 }

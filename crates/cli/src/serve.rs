@@ -1,9 +1,10 @@
 //! `changefeed serve`: a store on a socket.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
 
 use changefeed_embedded::Engine;
-use changefeed_server::{Server, Tls, auth::Keys, self_signed};
+use changefeed_server::{Health, Server, Storage, Tls, auth::Keys, self_signed};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
@@ -20,6 +21,7 @@ const MEMORY: &str = "memory";
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let level: LevelFilter = args.log.parse()?;
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    allow_many_files();
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(serve(args))
 }
@@ -31,11 +33,14 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     let mut hang_up = signal(SignalKind::hangup())?;
     let (tls, certificate) = tls(args.tls.as_deref())?;
     let keys = args.key_file.as_deref().map(keys).transpose()?;
-    let engine = if args.store == Path::new(MEMORY) { Engine::in_memory()? } else { Engine::open(&args.store)? };
+    let engine = Engine::builder().account_host(&args.account_host);
+    let engine = if args.store == Path::new(MEMORY) { engine.in_memory()? } else { engine.open(&args.store)? };
     let mut builder = Server::builder(engine.catalog())
+        .storage(Arc::new(EngineStorage(engine.clone())))
         .listen(args.listen)
         .ranges(args.ranges)
         .retention((args.retention > 0).then(|| Duration::from_secs(u64::from(args.retention) * 60)))
+        .account_host(&args.account_host)
         .allow_faults(args.allow_faults)
         .plain_beyond_loopback(args.allow_plain);
     if let Some(tls) = tls {
@@ -59,11 +64,40 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
             _ = terminate.recv() => break,
             _ = hang_up.recv() => reload(args, &server),
             () = server.failed() => return Err("the server can no longer accept connections".into()),
+            error = engine.stopped() => {
+                // Living on would refuse every write, and hide that from whoever restarts processes.
+                server.stop().await;
+                return Err(error.into());
+            }
         }
     }
     server.stop().await;
     engine.close().await?;
     Ok(Exit::Good)
+}
+
+/// What the server asks of the engine.
+#[derive(Debug)]
+struct EngineStorage(Engine);
+
+impl Storage for EngineStorage {
+    fn health(&self) -> Health {
+        let changefeed_embedded::Health { stopped, problems } = self.0.health();
+        Health { stopped, problems }
+    }
+
+    fn verify(&self) -> changefeed_core::Result<u64> {
+        self.0.verify()
+    }
+}
+
+/// Raises the limit of open files to what the system allows: each connection and each file of the log takes one.
+fn allow_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of open files stays: fewer connections are accepted");
+    }
 }
 
 /// Reads keys and certificate again. What is not good is said, and the old ones stay.
@@ -81,6 +115,10 @@ fn reload(args: &ServeArgs, server: &Server) {
 /// The keys in a file.
 pub(crate) fn keys(file: &Path) -> Result<Keys> {
     let text = fs::read_to_string(file).map_err(|error| format!("read the key file {}: {error}", file.display()))?;
+    if fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+        let file = file.display();
+        tracing::warn!(%file, "others can read the key file: run chmod 600 on it");
+    }
     Ok(Keys::parse(&text).map_err(|problem| format!("{}: {problem}", file.display()))?)
 }
 

@@ -186,6 +186,8 @@ pub struct WriteResult {
 pub struct ListItems {
     /// Only ids that begin with this.
     pub id_prefix: String,
+    /// Only the item with this resource id. A store that has no quicker way looks at all items.
+    pub rid: Option<ResourceId>,
     /// Only keys in this feed range, which may span several physical ranges.
     pub range: FeedRange,
     /// Where to resume: `next` of the page before, or the cursor of any item.
@@ -198,7 +200,14 @@ pub struct ListItems {
 
 impl Default for ListItems {
     fn default() -> Self {
-        Self { id_prefix: String::new(), range: FeedRange::full(), after: None, max_items: 1000, cursors: false }
+        Self {
+            id_prefix: String::new(),
+            rid: None,
+            range: FeedRange::full(),
+            after: None,
+            max_items: 1000,
+            cursors: false,
+        }
     }
 }
 
@@ -209,6 +218,6 @@ pub struct ItemPage {
     pub items: Vec<Item>,
     /// For each item where to resume after it, if that was asked. It stays valid when the item is deleted.
     pub cursors: Vec<String>,
-    /// Where to resume; `None` if this was the last page.
+    /// Where to resume; `None` if this was the last page. A page may be short, or empty, although there is more.
     pub next: Option<String>,
 }

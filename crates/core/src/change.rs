@@ -160,7 +160,8 @@ pub struct Change {
 }
 
 impl Change {
-    /// The item after the change as a value of the caller's type; `None` after a delete.
+    /// The item after the change as a value of the caller's type, without system members; `None` after a delete. See
+    /// [`parse_item`](crate::parse_item).
     ///
     /// # Errors
     /// [`ErrorKind::BadJson`](crate::ErrorKind::BadJson) if the body does not fit the type.

@@ -69,7 +69,7 @@ impl Container {
         self.write(Write::Replace { body: to_body(item)?, if_match: Some(etag.clone()) }, None).await
     }
 
-    /// Reads an item as a value of the caller's type.
+    /// Reads an item as a value of the caller's type, without system members; see [`parse_item`](crate::parse_item).
     ///
     /// # Errors
     /// [`ErrorKind::ItemNotFound`] if there is none, [`ErrorKind::BadJson`] if it does not fit the type.

@@ -5,7 +5,7 @@ use std::{fmt, ops::Deref, str::FromStr, sync::Arc};
 use bytes::Bytes;
 use serde::{Serialize, Serializer, de::DeserializeOwned};
 
-use crate::{Error, ErrorKind, Lsn, PartitionKey, ResourceId, Result, Timestamp};
+use crate::{Error, ErrorKind, Lsn, PartitionKey, ResourceId, Result, Timestamp, typed::parse_item};
 
 /// The largest body of an item, in bytes, as in Azure Cosmos DB.
 pub const MAX_ITEM_BYTES: usize = 2 * 1024 * 1024;
@@ -192,7 +192,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// The body as a value of the caller's type.
+    /// The body as a value of the caller's type, without system members; see [`parse_item`].
     ///
     /// # Errors
     /// [`ErrorKind::BadJson`] if the body does not fit the type.
@@ -208,7 +208,7 @@ impl fmt::Debug for Item {
 }
 
 pub(crate) fn parse_body<T: DeserializeOwned>(id: &ItemId, body: &[u8]) -> Result<T> {
-    serde_json::from_slice(body).map_err(|error| {
+    parse_item(body).map_err(|error| {
         let wanted = std::any::type_name::<T>();
         Error::new(ErrorKind::BadJson, format!("item {id} does not fit {wanted}")).with_source(error)
     })

@@ -22,6 +22,7 @@ mod response;
 mod rid;
 pub mod stable_hash;
 mod store_id;
+mod typed;
 
 pub use async_trait::async_trait;
 pub use bytes::Bytes;
@@ -47,4 +48,5 @@ pub use self::{
     response::Response,
     rid::ResourceId,
     store_id::StoreId,
+    typed::parse_item,
 };

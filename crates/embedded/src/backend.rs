@@ -16,6 +16,7 @@ use crate::{
     index::{
         Entry, Key,
         container::{ContainerIndex, History, RangeIndex},
+        items::ListPlace,
         select::{self, Picked, Selection},
     },
     log::{
@@ -29,6 +30,12 @@ use crate::{
 
 /// A page of items holds no more bytes than this, one item apart.
 const LIST_BYTES: u64 = 4 * 1024 * 1024;
+
+/// How many items are looked at under the lock for one page.
+const SCAN_LIMIT: usize = 20_000;
+
+/// What a server puts around each item.
+const ITEM_BYTES: u64 = 256;
 
 /// What every container of an engine can do.
 const CAPABILITIES: Capabilities =
@@ -369,59 +376,86 @@ impl Backend for EmbeddedContainer {
             return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one item"));
         }
         let after = request.after.as_deref().map(Cursor::parse).transpose()?;
-        let (entries, wanted, files, more) = {
+        let (entries, wanted, files, next) = {
             let state = self.owner.shared.state.read();
             let (_, index) = state.container(self.number, &self.name)?;
-            let (entries, more) = list(index, &request, after, self.now());
+            let (entries, next) = list(index, &request, after, self.now());
             let mut recent = state.recent.search();
-            let wanted: Vec<Wanted> = entries.iter().map(|entry| self.wanted(entry, &mut recent)).collect();
+            let wanted: Vec<Wanted> = entries.iter().map(|(entry, _)| self.wanted(entry, &mut recent)).collect();
             let files = files(&state.segments, wanted.iter());
-            (entries, wanted, files, more)
+            (entries, wanted, files, next)
         };
         let bodies = reader::read_bodies(&files, wanted, &self.owner.shared.buffers)?;
-        let next = entries.last().filter(|_| more).map(|entry| Cursor::print(&entry.key));
-        let cursors = entries.iter().filter(|_| request.cursors).map(|entry| Cursor::print(&entry.key)).collect();
-        let items = entries.iter().zip(bodies).map(|(entry, body)| self.item(entry, body));
+        let next = next.map(Cursor::print);
+        let cursors = entries.iter().filter(|_| request.cursors).map(|(_, cursor)| cursor.print()).collect();
+        let items = entries.iter().zip(bodies).map(|((entry, _), body)| self.item(entry, body));
         Ok(Response::free(ItemPage { items: items.collect::<Result<_>>()?, cursors, next }))
     }
 }
 
-/// Items by key, from the cursor on; and whether there are more.
-fn list(index: &ContainerIndex, request: &ListItems, after: Option<Cursor>, now: u64) -> (Vec<Entry>, bool) {
-    let mut entries: Vec<Entry> = Vec::new();
+/// Items in the order of listings, from the cursor on; and where to go on, if there is more. Looks at a limited number of
+/// items, so that a filter that few pass does not hold the lock for long.
+fn list(
+    index: &ContainerIndex,
+    request: &ListItems,
+    after: Option<Cursor>,
+    now: u64,
+) -> (Vec<(Entry, Cursor)>, Option<Cursor>) {
+    let live = |key: &Arc<Key>| {
+        let entry = index.item(key).filter(|entry| entry.is_item() && !index.is_expired(entry, now));
+        entry.filter(|_| request.range.contains(&key.epk) && key.id.starts_with(&request.id_prefix)).cloned()
+    };
+    if let Some(rid) = &request.rid {
+        let found = rid.document_number().and_then(|number| Some((index.items.numbered(number)?.0, number)));
+        let found = found.filter(|(key, number)| after.is_none_or(|after| after < Cursor::of(&key.epk, *number)));
+        let entry = found.and_then(|(key, number)| Some((live(key)?, Cursor::of(&key.epk, number))));
+        return (entry.into_iter().collect(), None);
+    }
+    let mut entries: Vec<(Entry, Cursor)> = Vec::new();
     let mut bytes = 0;
-    for (key, state) in index.items.from(after.map(|Cursor(key)| key), request.range.min_inclusive()) {
-        if key.epk >= *request.range.max_exclusive() {
+    let mut last = after.unwrap_or(Cursor(ListPlace::before(request.range.min_inclusive())));
+    let end = ListPlace::before(request.range.max_exclusive()).head;
+    for (scanned, (place, key)) in index.items.after(last.0).enumerate() {
+        if place.head > end {
             break;
         }
-        if !request.range.contains(&key.epk) || !key.id.starts_with(&request.id_prefix) {
-            continue;
+        if scanned >= SCAN_LIMIT {
+            return (entries, Some(last));
         }
-        let entry = index.range_of(&key.epk).and_then(|range| range.feed.find(state.place));
-        let Some(entry) = entry.filter(|entry| entry.is_item() && !index.is_expired(entry, now)) else { continue };
-        if entries.len() >= request.max_items || bytes >= LIST_BYTES {
-            return (entries, true);
+        if let Some(entry) = live(key) {
+            let needed = u64::from(entry.location.bytes) + ITEM_BYTES;
+            if entries.len() >= request.max_items || !entries.is_empty() && bytes + needed > LIST_BYTES {
+                return (entries, Some(last));
+            }
+            bytes += needed;
+            entries.push((entry, Cursor(place)));
         }
-        bytes += u64::from(entry.location.bytes);
-        entries.push(entry.clone());
+        last = Cursor(place);
     }
-    (entries, false)
+    (entries, None)
 }
 
-/// The last key of a page, as text: EPK in hexadecimal, a dot, the id.
-struct Cursor(Key);
+/// A place in a listing, as text: the first bytes of an EPK in hexadecimal, a dot, the number of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cursor(ListPlace);
 
 impl Cursor {
-    fn print(key: &Key) -> String {
-        format!("{}.{}", key.epk, key.id)
+    fn of(epk: &changefeed_core::Epk, number: u64) -> Self {
+        Self(ListPlace { number, ..ListPlace::before(epk) })
+    }
+
+    fn print(self) -> String {
+        format!("{:032x}.{:x}", self.0.head, self.0.number)
     }
 
     fn parse(text: &str) -> Result<Self> {
         let parse = || {
-            let (epk, id) = text.split_once('.')?;
-            Some(Self(Key::new(epk.parse().ok()?, ItemId::new(id).ok()?)))
+            let (head, number) = text.split_once('.').filter(|(head, _)| head.len() == 32)?;
+            let head = u128::from_str_radix(head, 16).ok()?;
+            Some(Self(ListPlace { head, number: u64::from_str_radix(number, 16).ok()? }))
         };
-        parse().ok_or_else(|| {
+        // Text that is not ours in every letter is not ours.
+        parse().filter(|cursor| cursor.print() == text).ok_or_else(|| {
             let shown: String = text.chars().take(64).collect();
             Error::new(
                 ErrorKind::BadContinuation,

@@ -63,7 +63,6 @@ fn refuse(kind: ErrorKind, message: impl Into<String>) -> Error {
 fn time_to_live(id: &ItemId, text: &str) -> Result<i32> {
     match text.parse::<i32>() {
         Ok(seconds) if seconds == -1 || seconds > 0 => Ok(seconds),
-        _ if text == "null" => Ok(0),
         _ => Err(refuse(
             ErrorKind::InvalidArgument,
             format!("ttl of item {id} is {text}: it must be -1 or a positive whole number of seconds"),

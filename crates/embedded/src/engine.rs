@@ -12,6 +12,7 @@ use crate::{
     catalog::EmbeddedCatalog,
     commit::{Command, Committer},
     format::frame::FrameKind,
+    health::{Health, HealthReport},
     log::{
         recent::Recent,
         recovery, store_id,
@@ -154,7 +155,8 @@ impl Builder {
         let state = rebuild.finish(recovered.segments, recent, self.clock.wall().as_millis())?;
         let spare = SpareSlot::default();
         let writer = LogWriter::new(Arc::clone(&vfs), recovered.active, Arc::clone(&spare));
-        let committer = Committer::new(writer, self.durability);
+        let health = Arc::<HealthReport>::default();
+        let committer = Committer::new(writer, self.durability, Arc::clone(&health));
         let store = match recovered.store {
             Some(store) => store,
             None => {
@@ -164,7 +166,9 @@ impl Builder {
             }
         };
         let (clock, host) = (self.clock, self.account_host);
-        let shared = Arc::new(Shared::new(vfs, clock, host, store, self.segment_bytes, state, drive, committer, spare));
+        let bytes = self.segment_bytes;
+        let shared = Shared::new(vfs, clock, host, store, bytes, state, drive, committer, spare, health);
+        let shared = Arc::new(shared);
         let mut committer = shared.committer.lock();
         if recovered.may_have_lost {
             committer.skip_lost_lsns(&shared)?;
@@ -231,12 +235,32 @@ impl Engine {
         self.owner.shared.ask(Command::Tidy).await?
     }
 
+    /// What is wrong with the store, if anything.
+    pub fn health(&self) -> Health {
+        self.owner.shared.health.health()
+    }
+
+    /// Returns when the store has stopped itself, because a write or sync failed and trying again could hide a loss. The
+    /// error names the cause. A program should then end, or open the store again.
+    pub async fn stopped(&self) -> Error {
+        self.owner.shared.health.stopped().await
+    }
+
     /// Waits until compaction has nothing left to do.
     ///
     /// # Errors
     /// Those that compaction met.
     pub async fn settle(&self) -> Result<()> {
         self.owner.shared.settle().await
+    }
+
+    /// Reads every byte that a start or a compaction reads, and checks it: also records that no reader needs any more.
+    /// Returns how many bytes were read. Blocks; reads and writes go on meanwhile.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] names the file and the place of the first damage, [`ErrorKind::Io`] if a file cannot be read.
+    pub fn verify(&self) -> Result<u64> {
+        crate::log::recovery::verify(|| self.owner.shared.state.read().segments.0.values().cloned().collect())
     }
 
     /// How many bytes the store has on disk or in memory.

@@ -27,10 +27,14 @@ mod commit;
 mod descriptor;
 mod engine;
 mod format;
+mod health;
 mod index;
 mod log;
 mod service;
 mod state;
 pub mod vfs;
 
-pub use self::engine::{Builder, Durability, Engine};
+pub use self::{
+    engine::{Builder, Durability, Engine},
+    health::Health,
+};

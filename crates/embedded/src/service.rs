@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     commit::{Command, Committer, TIDY_INTERVAL_MS},
+    health::{HealthReport, Task},
     log::{
         buffers::Buffers,
         compaction::{self, Tolerance},
@@ -26,10 +27,16 @@ use crate::{
 };
 
 /// A segment is at least this long, also in a small store.
-pub(crate) const SMALLEST_SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
+pub(crate) const SMALLEST_SEGMENT_BYTES: u64 = 1024 * 1024;
 
 /// How long a write in relaxed mode stays unsynced while nothing else happens.
 const RELAXED_SYNC: Duration = Duration::from_millis(100);
+
+/// How long the committer rests between two parts of many expired items.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
+
+/// While writes go on, compaction looks at the log at least this often, in milliseconds.
+const BUSY_MAINTENANCE_MS: u64 = 2000;
 
 /// How long compaction waits after a failure before it tries again.
 const MAINTENANCE_PAUSE: Duration = Duration::from_secs(5);
@@ -53,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) segment_bytes: u64,
     pub(crate) state: RwLock<State>,
     pub(crate) buffers: Arc<Buffers>,
+    pub(crate) health: Arc<HealthReport>,
     drive: Drive,
     pub(crate) committer: Mutex<Committer>,
     queue: Mutex<Queue>,
@@ -99,6 +107,7 @@ impl Shared {
         drive: Drive,
         committer: Committer,
         spare: SpareSlot,
+        health: Arc<HealthReport>,
     ) -> Self {
         Self {
             vfs,
@@ -108,6 +117,7 @@ impl Shared {
             segment_bytes,
             state: RwLock::new(state),
             buffers: Arc::default(),
+            health,
             drive,
             committer: Mutex::new(committer),
             queue: Mutex::default(),
@@ -163,6 +173,11 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether commits happen in the caller's task.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.drive == Drive::Inline
+    }
+
     /// In a store without threads, does now what the committer's thread would do from time to time.
     pub(crate) fn tidy_inline(&self) {
         if self.drive == Drive::Inline {
@@ -196,12 +211,26 @@ impl Shared {
         // However this ends, nobody must wait for an answer that will not come.
         let _end = EndOfCommits(self);
         let mut commands = VecDeque::new();
+        let mut looked = self.clock.wall().as_millis();
         loop {
+            // A trickle of writes must not postpone compaction until it stops.
+            let now = self.clock.wall().as_millis();
+            if now.abs_diff(looked) >= BUSY_MAINTENANCE_MS && self.untidy.swap(false, Ordering::Relaxed) {
+                looked = now;
+                self.maintenance_wanted();
+            }
             // Not under the lock of the queue: compaction may hold the committer for the time of a sync.
-            let unsynced = self.committer.lock().has_unsynced();
+            let (unsynced, backlog) = {
+                let committer = self.committer.lock();
+                (committer.has_unsynced(), committer.has_backlog())
+            };
             let mut queue = self.queue.lock();
             if queue.commands.is_empty() && !queue.stopped {
-                let patience = if unsynced { RELAXED_SYNC } else { Duration::from_millis(TIDY_INTERVAL_MS) };
+                let patience = match (unsynced, backlog) {
+                    (_, true) => BACKLOG_PAUSE,
+                    (true, _) => RELAXED_SYNC,
+                    _ => Duration::from_millis(TIDY_INTERVAL_MS),
+                };
                 if self.queued.wait_for(&mut queue, patience).timed_out() && queue.commands.is_empty() {
                     drop(queue);
                     let mut committer = self.committer.lock();
@@ -257,12 +286,36 @@ impl Shared {
     /// Compacts until all is well. Careful while commits go on; thorough when there are none, or someone waits.
     fn maintain(&self, thorough: bool) -> Result<()> {
         loop {
-            self.prepare_spare()?;
             let idle = !self.busy.swap(false, Ordering::Relaxed);
             let tolerance = if thorough || idle { Tolerance::IDLE } else { Tolerance::BUSY };
-            if self.maintenance.lock().stopped || !compaction::compact_once(self, tolerance)? {
+            if self.maintenance.lock().stopped {
                 return Ok(());
             }
+            let compacted = self.compact_even_if_full(tolerance);
+            self.health.note(Task::Compaction, &compacted);
+            if !compacted? {
+                break;
+            }
+        }
+        // After compaction, which may have made room for it.
+        let prepared = self.prepare_spare();
+        self.health.note(Task::Prepare, &prepared);
+        // A store without a spare makes one when it needs it, so this alone is no failure.
+        Ok(())
+    }
+
+    /// Compacts. On a full disk the file that waits for the next segment goes, and the segment with least in it is
+    /// rewritten: that needs little room and frees much.
+    fn compact_even_if_full(&self, tolerance: Tolerance) -> Result<bool> {
+        match compaction::compact_once(self, tolerance) {
+            Err(error) if is_full(&error) => {
+                if let Some(spare) = self.spare.lock().take() {
+                    tracing::warn!("the disk is full: compaction takes the room of the next segment");
+                    spare.discard(&*self.vfs);
+                }
+                compaction::compact_once(self, Tolerance { alone: true, ..tolerance })
+            }
+            other => other,
         }
     }
 
@@ -276,6 +329,14 @@ impl Shared {
         *self.spare.lock() = Some(spare);
         Ok(())
     }
+}
+
+/// Whether the disk has no room.
+fn is_full(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|error| {
+        matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+    })
 }
 
 /// Refuses what is queued, and everything after it, when the committer's thread ends, by a panic too.

@@ -1,17 +1,13 @@
-//! Notifications of a host: as callbacks and as a stream.
+//! Notifications of a host.
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use changefeed_core::Error;
-use tokio::sync::broadcast;
+use changefeed_core::{Error, Lsn};
 
 use crate::{
     delegate::DelegateError,
     lease::{loss::Loss, prefix::LeaseToken},
 };
-
-/// How many notifications a slow receiver may be behind before it misses some.
-const KEPT: usize = 1024;
 
 /// Something that happened on a host.
 #[derive(Clone, Debug)]
@@ -22,7 +18,7 @@ pub enum Notification {
     /// A lease is no longer owned, and no delegate call for it is running, unless one blocks its thread.
     LeaseReleased(LeaseToken, Release),
     /// Something failed; work goes on by itself where it can.
-    Error(Option<LeaseToken>, Failure),
+    Error(ErrorReport),
     /// A range was split or merged: its lease was replaced by these.
     Split {
         /// The lease that ended.
@@ -82,6 +78,51 @@ pub enum Notification {
         /// For how long.
         running: Duration,
     },
+    /// The host ended by itself, without [`Running::stop`](crate::Running::stop): a bug, or its tokio runtime was shut
+    /// down. Other hosts take its leases over when they have expired.
+    HostDied {
+        /// Why.
+        reason: String,
+    },
+    /// This receiver was too slow and missed so many notifications. Only in [`Notifications`](crate::Notifications) and
+    /// for async callbacks.
+    Missed {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Notification {
+    /// A failure that concerns this lease, if any.
+    pub(crate) fn error(lease: Option<LeaseToken>, failure: Failure) -> Self {
+        Self::Error(ErrorReport { lease, batch: None, failure })
+    }
+}
+
+/// A failure and what it concerns.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ErrorReport {
+    /// The lease, if it concerns one.
+    pub lease: Option<LeaseToken>,
+    /// The batch, if it was being delivered.
+    pub batch: Option<FailedBatch>,
+    /// What has failed, with the error.
+    pub failure: Failure,
+}
+
+/// The delegate call that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedBatch {
+    /// The LSN of its first change.
+    pub first_lsn: Lsn,
+    /// The LSN of its last change.
+    pub last_lsn: Lsn,
+    /// How many changes it has.
+    pub items: usize,
+    /// The number of the attempt, from 1; attempts on other hosts and before restarts count too.
+    pub attempt: u32,
 }
 
 /// Why a lease is no longer owned.
@@ -132,48 +173,5 @@ impl fmt::Display for Failure {
             Self::Split(error) => write!(f, "replace a split lease: {error:?}"),
             Self::Panic(error) => write!(f, "{error:?}"),
         }
-    }
-}
-
-type Callback = Arc<dyn Fn(&Notification) + Send + Sync>;
-
-/// Sends notifications. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Notifier {
-    callbacks: Arc<[Callback]>,
-    stream: broadcast::Sender<Notification>,
-}
-
-impl Notifier {
-    pub(crate) fn new(callbacks: Vec<Callback>) -> Self {
-        Self { callbacks: callbacks.into(), stream: broadcast::Sender::new(KEPT) }
-    }
-
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Notification> {
-        self.stream.subscribe()
-    }
-
-    pub(crate) fn notify(&self, notification: Notification) {
-        match &notification {
-            Notification::Error(lease, failure) => {
-                tracing::warn!(lease = lease.as_ref().map(LeaseToken::as_str), %failure, "something failed");
-            }
-            other => tracing::info!(event = ?other, "host event"),
-        }
-        for callback in self.callbacks.iter() {
-            // A callback that panics is the user's bug; it must not take the host down.
-            let call = std::panic::AssertUnwindSafe(|| callback(&notification));
-            if std::panic::catch_unwind(call).is_err() {
-                tracing::error!("a notification callback panicked");
-            }
-        }
-        // Without a receiver there is nothing to do.
-        drop(self.stream.send(notification));
-    }
-}
-
-impl fmt::Debug for Notifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Notifier({} callbacks)", self.callbacks.len())
     }
 }

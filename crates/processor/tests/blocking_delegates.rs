@@ -8,11 +8,11 @@ use std::{
 };
 
 use changefeed::{
-    Changes, Context, Failure, Latest, LeaseTiming, Notification, Processor, ProcessorBuilder, Running,
+    Changes, Context, Failure, Latest, LeaseTiming, Notification, Notifications, Processor, ProcessorBuilder, Running,
     core::StartFrom, runtime::TokioRuntime,
 };
 use shop::{Order, Shop};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 /// As short as a busy machine allows.
 const TIMING: LeaseTiming = LeaseTiming {
@@ -75,14 +75,8 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-async fn wait_for(notifications: &mut broadcast::Receiver<Notification>, wanted: impl Fn(&Notification) -> bool) {
-    loop {
-        match notifications.recv().await {
-            Ok(notification) if wanted(&notification) => return,
-            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-            Err(broadcast::error::RecvError::Closed) => panic!("the host is gone"),
-        }
-    }
+async fn wait_for(notifications: &mut Notifications, wanted: impl Fn(&Notification) -> bool) {
+    while !wanted(&notifications.recv().await.expect("the host is gone")) {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -91,7 +85,8 @@ async fn a_call_that_blocks_its_thread_is_reported_when_its_timeout_has_passed()
     shop.write(0..1, 1).await;
     let (running, block, _) = start_blocked(processor(&shop, "worker-1").delegate_timeout(TIMEOUT)).await;
     let mut notifications = running.notifications();
-    let failed = |n: &Notification| matches!(n, Notification::Error(Some(_), Failure::Delegate(_)));
+    let failed =
+        |n: &Notification| matches!(n, Notification::Error(report) if matches!(report.failure, Failure::Delegate(_)));
     within("a report of the timeout", wait_for(&mut notifications, failed)).await;
     drop(block);
     drop(running);

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use changefeed::{
-    Notification, Processor, Running,
+    Changes, Notification, Processor, Running,
     core::{
         Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
         ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult,
@@ -167,6 +167,27 @@ async fn where_the_store_knows_no_parents_the_lease_is_reported_and_left_alone()
     assert_eq!(checkpoint(&documents["0"]), 5, "the old checkpoint is kept");
     let past: Vec<&Value> = documents.values().filter(|lease| checkpoint(lease) > 5).collect();
     assert!(past.is_empty() && seen.len() == 0, "nothing starts past the checkpoint: {past:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_start_beside_an_old_lease_of_unknown_range_is_refused_and_creates_nothing() {
+    let shop = Shop::new(1).await;
+    shop.write(0..10, 1).await;
+    shop.leave_old_leases(|_| 5).await;
+    let ids = || async {
+        let items = shop.leases.list("mailer").await.expect("list");
+        items.into_iter().map(|item| item.id.to_string()).collect::<Vec<_>>()
+    };
+    // The old fleet ended before it had created all leases.
+    let info = ids().await.into_iter().find(|id| id.ends_with(".info")).expect("info");
+    shop.leases.delete(info.as_str(), &info).await.expect("delete");
+    shop.split(0).await;
+    let orders = Container::new(Arc::new(WithoutParents(Arc::clone(shop.orders.backend()))));
+    let processor = Processor::builder("mailer", &orders, &shop.leases).instance_name("worker-1");
+    let processor = processor.build(|_: Changes<Value>, _| async { Ok(()) }).expect("build");
+    let error = processor.start().await.expect_err("refused");
+    assert!(error.message().contains("lease 0 has no FeedRange"), "{error}");
+    assert_eq!(ids().await, [info.replace(".info", "..0")]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,6 +86,11 @@ impl Accumulator {
         }
     }
 
+    /// Bytes of the value that is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.best.text_bytes()
+    }
+
     pub(crate) fn result(&self) -> Value<'static> {
         match self.kind {
             _ if self.spoiled => Value::Undefined,

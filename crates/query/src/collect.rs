@@ -8,8 +8,9 @@ use base64::{
 };
 
 use crate::ast::Select;
+use crate::context::Context;
 use crate::cursor::Cursor;
-use crate::eval::{Context, Env};
+use crate::eval::Env;
 use crate::order;
 use crate::run::Row;
 use crate::subquery::{self, Group};
@@ -19,8 +20,16 @@ use crate::value::Value;
 const PAGE_BYTES: usize = 3 * 1024 * 1024;
 /// Rows that are only skipped may take more room than a page, or each page would skip little.
 const SKIP_BYTES: usize = 32 * 1024 * 1024;
+/// Rows of a sorted query that are kept for the pages after this one, so that not every page sorts everything again.
+const AHEAD_ROWS: usize = 10_000;
+/// What those rows may take.
+const AHEAD_BYTES: usize = 8 * 1024 * 1024;
 /// Groups held for one page.
 const PAGE_GROUPS: usize = 20_000;
+/// What groups may take.
+const GROUP_BYTES: usize = 32 * 1024 * 1024;
+/// What may be remembered of distinct rows that are sorted by something else.
+const DISTINCT_BYTES: usize = 64 * 1024 * 1024;
 /// What an entry of a map costs beside its bytes.
 const ENTRY_BYTES: usize = 64;
 
@@ -33,6 +42,8 @@ pub(crate) struct Stream {
     pub(crate) after: Option<String>,
     /// An item of which the first rows are used.
     pub(crate) partial: Option<(String, u64)>,
+    /// A row was found that the page has no room for.
+    pub(crate) overflow: bool,
 }
 
 /// Rows in the order of a key: only the best of the page are kept.
@@ -43,14 +54,20 @@ pub(crate) struct Keyed {
     pub(crate) resume: Option<(Vec<u8>, bool)>,
     pub(crate) best: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(crate) bytes: usize,
-    /// Rows beyond the page exist.
+    /// Rows beyond those that are kept exist.
     pub(crate) more: bool,
+    /// Every item was seen: what is kept is sorted and complete.
+    pub(crate) sorted: bool,
+    /// The place of each distinct row, by hash, where rows are distinct by something else than they are sorted by.
+    pub(crate) firsts: Option<BTreeMap<u128, Vec<u8>>>,
+    pub(crate) firsts_bytes: usize,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(crate) floor: Option<Vec<u8>>,
     pub(crate) best: BTreeMap<Vec<u8>, Group>,
+    pub(crate) bytes: usize,
     pub(crate) more: bool,
 }
 
@@ -60,24 +77,20 @@ pub(crate) fn room(max_items: usize, skip: u64, take: Option<u64>) -> usize {
     max_items.min(take).saturating_add(usize::try_from(skip).unwrap_or(usize::MAX))
 }
 
-/// Turns sorted entries into rows until the page is full; says whether entries are left.
+/// Takes rows out of sorted entries until the page is full.
 pub(crate) fn emit<T>(
-    entries: impl Iterator<Item = (Vec<u8>, T)>,
+    entries: &mut BTreeMap<Vec<u8>, T>,
     row_of: impl Fn(T) -> Option<Vec<u8>>,
     max_items: usize,
     skip: &mut u64,
     take: &mut Option<u64>,
     cursor: &mut Cursor,
-) -> (Vec<Vec<u8>>, bool) {
+) -> Vec<Vec<u8>> {
     let mut rows = Vec::new();
     let mut bytes = 0;
     let mut last = None;
-    let mut more = false;
-    for (key, entry) in entries {
-        if rows.len() >= max_items || bytes >= PAGE_BYTES || *take == Some(0) {
-            more = true;
-            break;
-        }
+    while rows.len() < max_items && bytes < PAGE_BYTES && *take != Some(0) {
+        let Some((key, entry)) = entries.pop_first() else { break };
         last = Some(key);
         let Some(row) = row_of(entry) else { continue };
         if *skip > 0 {
@@ -90,8 +103,10 @@ pub(crate) fn emit<T>(
         bytes += row.len();
         rows.push(row);
     }
-    cursor.k = last.map(|key| URL_SAFE_NO_PAD.encode(&key));
-    (rows, more)
+    if let Some(key) = last {
+        cursor.k = Some(URL_SAFE_NO_PAD.encode(&key));
+    }
+    rows
 }
 
 impl Stream {
@@ -118,10 +133,6 @@ impl Stream {
             if index <= used {
                 return true;
             }
-            if self.is_full(max_items) || *take == Some(0) {
-                index -= 1;
-                return false;
-            }
             let value = subquery::project(select, env, cx);
             if !value.is_defined() {
                 return true;
@@ -129,6 +140,12 @@ impl Stream {
             if *skip > 0 {
                 *skip -= 1;
                 return true;
+            }
+            if self.is_full(max_items) || *take == Some(0) {
+                // Only now is it known that another page is needed: rows before this one may have been the last.
+                self.overflow = true;
+                index -= 1;
+                return false;
             }
             if let Some(take) = take {
                 *take -= 1;
@@ -175,16 +192,29 @@ pub(crate) fn tie_key(rid: &str, descending: bool, key: &mut Vec<u8>) {
 }
 
 impl Keyed {
-    pub(crate) fn push<'a>(&mut self, select: &'a Select, row: Row<'_>, cx: &Context<'a>, room: usize, skip: u64) {
+    /// Takes the rows of one item; false if there are too many distinct ones to be remembered.
+    pub(crate) fn push<'a>(
+        &mut self,
+        select: &'a Select,
+        row: Row<'_>,
+        cx: &Context<'a>,
+        room: usize,
+        skip: u64,
+    ) -> bool {
         let mut tie: Option<Vec<u8>> = None;
-        let budget = if skip > 0 { SKIP_BYTES } else { PAGE_BYTES };
+        let budget = if skip > 0 { SKIP_BYTES } else { AHEAD_BYTES };
+        let room = room.max(AHEAD_ROWS.min(room.saturating_mul(16)));
         let mut index = 0u32;
         subquery::each(select, &Env::Empty, cx, &mut |env| {
             let mut key = subquery::sort_key(select, env, cx);
             let mut value = None;
             if select.distinct {
                 let row = subquery::project(select, env, cx);
-                key.extend(order::shorten(subquery::distinct_key(&row)));
+                let distinct = subquery::distinct_key(&row, cx);
+                if !self.is_first(&key, &distinct) {
+                    return true;
+                }
+                key.extend(order::shorten(distinct));
                 value = Some(row);
             }
             if !select.distinct {
@@ -209,6 +239,29 @@ impl Keyed {
             }
             true
         });
+        self.firsts_bytes <= DISTINCT_BYTES
+    }
+
+    /// Whether no equal row comes before this one in the order, as far as is known. One that came after it goes.
+    fn is_first(&mut self, key: &[u8], distinct: &[u8]) -> bool {
+        let Some(firsts) = &mut self.firsts else { return true };
+        let hash = order::fnv1a_128(distinct);
+        match firsts.get_mut(&hash) {
+            Some(first) if first.as_slice() <= key => first.as_slice() == key,
+            Some(first) => {
+                let mut later = std::mem::replace(first, key.to_vec());
+                later.extend(order::shorten(distinct.to_vec()));
+                if let Some(row) = self.best.remove(&later) {
+                    self.bytes -= cost(&later, &row);
+                }
+                true
+            }
+            None => {
+                self.firsts_bytes += key.len() + ENTRY_BYTES;
+                firsts.insert(hash, key.to_vec());
+                true
+            }
+        }
     }
 
     /// Whether a row is not before the place where an SDK resumes.
@@ -260,7 +313,10 @@ impl Groups {
                 return true;
             }
             if let Some(group) = self.best.get_mut(&key) {
+                let before = group.bytes();
                 group.add(select, env, cx);
+                self.bytes = (self.bytes + group.bytes()).saturating_sub(before);
+                self.shrink(room);
                 return true;
             }
             if self.best.len() >= room && self.best.last_key_value().is_none_or(|(last, _)| key > *last) {
@@ -269,13 +325,20 @@ impl Groups {
             }
             let mut group = Group::new(select, values.iter().map(Value::owned).collect());
             group.add(select, env, cx);
+            self.bytes += key.len() + group.bytes() + ENTRY_BYTES;
             self.best.insert(key, group);
-            if self.best.len() > room {
-                self.best.pop_last();
-                self.more = true;
-            }
+            self.shrink(room);
             true
         });
+    }
+
+    /// Drops the last groups that the page has no room for; one stays in any case.
+    fn shrink(&mut self, room: usize) {
+        while self.best.len() > room || self.bytes > GROUP_BYTES && self.best.len() > 1 {
+            let Some((key, group)) = self.best.pop_last() else { return };
+            self.bytes = self.bytes.saturating_sub(key.len() + group.bytes() + ENTRY_BYTES);
+            self.more = true;
+        }
     }
 }
 

@@ -11,12 +11,15 @@ pub struct SqlError {
     pub line: u32,
     /// Column (in characters) of that line, from 1; 0 if the error is not about a place in the text.
     pub column: u32,
+    /// The query is good SQL, but uses a feature that is not available here, or takes more than it may. The message says
+    /// which.
+    pub unsupported: bool,
 }
 
 impl SqlError {
     /// An error about the whole request rather than a place in the text.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), line: 0, column: 0 }
+        Self { message: message.into(), line: 0, column: 0, unsupported: false }
     }
 
     /// An error about the byte `offset` of `text`.
@@ -33,7 +36,13 @@ impl SqlError {
             message: message.into(),
             line: u32::try_from(line).unwrap_or(u32::MAX),
             column: u32::try_from(column).unwrap_or(u32::MAX),
+            unsupported: false,
         }
+    }
+
+    /// The same error, about a feature that is not available.
+    pub(crate) fn unsupported(self) -> Self {
+        Self { unsupported: true, ..self }
     }
 }
 

@@ -1,42 +1,13 @@
 //! What an expression is worth for one row. Never fails: what makes no sense is undefined.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::cmp::Ordering;
 
 use crate::ast::{Binary, Expr, Unary};
+use crate::context::Context;
 use crate::functions::LONGEST;
 use crate::subquery;
 use crate::value::Value;
-
-/// What every expression of one item sees.
-pub(crate) struct Context<'a> {
-    pub(crate) item: Value<'a>,
-    /// Milliseconds since 1970, the same for the whole run.
-    pub(crate) now: i64,
-    /// Rows, and elements of copied values, that may still be made of this item.
-    budget: Cell<usize>,
-}
-
-impl<'a> Context<'a> {
-    /// Joins multiply: so many combinations of one item are taken for a mistake.
-    const BUDGET: usize = 250_000;
-
-    pub(crate) fn new(item: Value<'a>, now: i64) -> Self {
-        Self { item, now, budget: Cell::new(Self::BUDGET) }
-    }
-
-    /// Pays for one more row, or for a copy; false if the item has used up its share.
-    pub(crate) fn spend(&self, amount: usize) -> bool {
-        let left = self.budget.get();
-        self.budget.set(left.saturating_sub(amount));
-        left > 0
-    }
-
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.budget.get() == 0
-    }
-}
 
 /// The names an expression sees, innermost first.
 pub(crate) enum Env<'e, 'a> {
@@ -73,15 +44,18 @@ impl<'a> Env<'_, 'a> {
 
 /// Evaluates `expr`.
 pub(crate) fn eval<'a>(expr: &'a Expr, env: &Env<'_, 'a>, cx: &Context<'a>) -> Value<'a> {
+    if !cx.work(1) {
+        return Value::Undefined;
+    }
     match expr {
         Expr::Const(value) => value.borrowed(),
         Expr::Parameter(..) => Value::Undefined,
         // An alias can be used many times: without a price, values made of values would grow without bound.
         Expr::Name(name, _) => Some(env.alias(name)).filter(|v| cx.spend(v.weight())).unwrap_or(Value::Undefined),
         Expr::Root(_) => cx.item.clone(),
-        Expr::Member(base, key) => eval(base, env, cx).index(&eval(key, env, cx)),
+        Expr::Member(base, key) => member(eval(base, env, cx), &eval(key, env, cx), cx),
         Expr::Unary(operator, operand) => unary(*operator, eval(operand, env, cx)),
-        Expr::Binary(operator, a, b) => binary(*operator, &eval(a, env, cx), &eval(b, env, cx)),
+        Expr::Binary(operator, a, b) => cx.paid(binary(*operator, &eval(a, env, cx), &eval(b, env, cx))),
         Expr::And(list) => logic(list.iter().map(|e| eval(e, env, cx)), false),
         Expr::Or(list) => logic(list.iter().map(|e| eval(e, env, cx)), true),
         Expr::Conditional(test, yes, no) => {
@@ -115,8 +89,11 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: &Env<'_, 'a>, cx: &Context<'a>) -> V
             negate_if(*negated, matched)
         }
         Expr::Call(function, list) => {
-            let arguments: Vec<_> = list.iter().map(|e| eval(e, env, cx)).collect();
-            (function.call)(&arguments, cx.now).unwrap_or(Value::Undefined)
+            let arguments: Vec<_> = list.iter().map(|e| cx.fit(eval(e, env, cx))).collect();
+            if !cx.work(arguments.iter().map(|argument| argument.text_bytes() / 256).sum()) {
+                return Value::Undefined;
+            }
+            cx.paid((function.call)(&arguments, cx.now).unwrap_or(Value::Undefined))
         }
         Expr::Aggregate(_, _, slot, _) => env.result(*slot),
         Expr::GroupKey(index) => env.key(*index),
@@ -133,6 +110,28 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: &Env<'_, 'a>, cx: &Context<'a>) -> V
             let mut rows = subquery::rows(select, env, cx, 2);
             if rows.len() == 1 { rows.remove(0) } else { Value::Undefined }
         }
+    }
+}
+
+/// `base[key]`. Text with escapes is a copy, which has its price.
+fn member<'a>(base: Value<'a>, key: &Value<'_>, cx: &Context<'a>) -> Value<'a> {
+    match (&base, key) {
+        (Value::RawObject(Cow::Borrowed(text)), Value::Text(name, _)) => cx.paid(cx.member(text, name)),
+        (Value::RawObject(Cow::Owned(text)) | Value::RawArray(Cow::Owned(text)), _) => {
+            if cx.spend_bytes(text.len()) {
+                cx.paid(base.index(key))
+            } else {
+                Value::Undefined
+            }
+        }
+        (Value::RawArray(Cow::Borrowed(text)), _) => {
+            if cx.work(text.len() / 256) {
+                cx.paid(base.index(key))
+            } else {
+                Value::Undefined
+            }
+        }
+        _ => base.index(key),
     }
 }
 

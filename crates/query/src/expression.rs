@@ -303,7 +303,8 @@ impl Parser<'_> {
             return self.wanted("an expression");
         }
         if upper == "UDF" && *self.peek_at(1) == Kind::Sign(".") {
-            return self.error(pos, "user-defined functions (udf.) are not supported");
+            let refused: Result<Sub, SqlError> = self.error(pos, "user-defined functions (udf.) are not supported");
+            return refused.map_err(SqlError::unsupported);
         }
         self.advance();
         if called { self.call(word) } else { Ok(Sub { expr: Expr::Name(word.to_owned(), pos), depth: 1 }) }
@@ -322,7 +323,8 @@ impl Parser<'_> {
             return self.sub(Expr::Aggregate(aggregate, Box::new(argument), 0, pos), depth);
         }
         let Some(function) = functions::find(word) else {
-            return self.error(pos, functions::unknown(word));
+            let refused: Result<Sub, SqlError> = self.error(pos, functions::unknown(word));
+            return if functions::is_absent(word) { refused.map_err(SqlError::unsupported) } else { refused };
         };
         if !function.takes(list.len()) {
             return self.error(pos, format!("{} takes {}, not {}", function.name, function.arity(), list.len()));

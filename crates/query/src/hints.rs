@@ -22,9 +22,9 @@ impl Bound {
     /// Derives hints from the WHERE clause. Paths are written as container definitions write them: `/pk`, `/a/b`.
     #[must_use]
     pub fn hints(&self, partition_key_paths: &[&str]) -> Hints {
-        let Some(item) = self.select.from.first() else { return Hints::default() };
+        let Some(item) = self.inner.select.from.first() else { return Hints::default() };
         let is_item = !item.iterate && matches!(&item.source, Source::Path(Expr::Root(_)));
-        let Some(filter) = self.select.filter.as_ref().filter(|_| is_item) else { return Hints::default() };
+        let Some(filter) = self.inner.select.filter.as_ref().filter(|_| is_item) else { return Hints::default() };
         let root = Root { alias: &item.alias };
         let terms: Vec<&Expr> = match filter {
             Expr::And(list) => list.iter().collect(),

@@ -41,6 +41,7 @@
 mod aggregate;
 mod ast;
 mod collect;
+mod context;
 mod cursor;
 mod error;
 mod eval;

@@ -46,6 +46,13 @@ pub(crate) fn encode(value: &Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// The key of one value.
+pub(crate) fn key_of(value: &Value<'_>) -> Vec<u8> {
+    let mut key = Vec::new();
+    encode(value, &mut key);
+    key
+}
+
 /// Zero bytes are doubled with 0xff, so that the end (two zeros) sorts before any continuation.
 pub(crate) fn encode_text(text: &str, out: &mut Vec<u8>) {
     for byte in text.bytes() {

@@ -356,7 +356,8 @@ impl<'t> Parser<'t> {
         }
         self.expect_word("BY")?;
         if self.is_word("RANK") && matches!(self.peek_at(1), Kind::Word(_)) {
-            return self.error(self.pos(), "ORDER BY RANK (full text and vector search) is not supported");
+            let refused = self.error(self.pos(), "ORDER BY RANK (full text and vector search) is not supported");
+            return refused.map_err(SqlError::unsupported);
         }
         loop {
             let expr = self.expr()?.expr;

@@ -79,7 +79,7 @@ impl Bound {
     /// `x-ms-cosmos-supported-query-features`. Empty: rows only need to be put one after the other.
     #[must_use]
     pub fn features(&self) -> Vec<&'static str> {
-        let select = &self.query.select;
+        let select = &self.inner.query.select;
         let value = matches!(select.projection, Projection::Value(_));
         let aggregates = select.aggregates.len();
         let all = [
@@ -104,9 +104,9 @@ impl Bound {
     /// The SDK lacks a feature, or no SDK can merge the rows: an aggregate inside a larger expression, or ORDER BY over
     /// an input that is not the item itself.
     pub fn plan(&self, supported: Option<&str>) -> Result<Plan, SqlError> {
-        let select = &self.query.select;
+        let select = &self.inner.query.select;
         self.check_features(supported)?;
-        let window = &self.select;
+        let window = &self.inner.select;
         let mut info = QueryInfo {
             distinct_type: distinct_type(select),
             top: window.top.as_ref().map(|count| count.number()),
@@ -164,7 +164,7 @@ impl Bound {
 }
 
 /// Ordered if equal rows come one after the other: the projection is what is sorted by.
-fn distinct_type(select: &Select) -> &'static str {
+pub(crate) fn distinct_type(select: &Select) -> &'static str {
     let sorted = |expr: &Expr| select.order_by.iter().any(|item| item.expr == *expr);
     match &select.projection {
         _ if !select.distinct || select.is_grouped() => "None",

@@ -1,14 +1,16 @@
 //! A query from its text to something that runs: parse, then bind parameters.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::ast::Select;
+use crate::context::Context;
 use crate::error::SqlError;
-use crate::eval::{Context, Env};
+use crate::eval::Env;
 use crate::value::Value;
-use crate::{json, order, parser, resolve, subquery};
+use crate::{json, order, parser, print, resolve, subquery};
 
 /// A parsed query.
 #[derive(Debug, Clone)]
@@ -64,14 +66,18 @@ impl Query {
         if let Some(resume) = &resume {
             resume.check(&select)?;
         }
-        let fingerprint = fingerprint(&self.text, &values, resume.as_ref());
-        Ok(Bound { query: self.clone(), select, fingerprint, resume })
+        let fingerprint = fingerprint(self, &values, resume.as_ref());
+        Ok(Bound { inner: Arc::new(Parts { query: self.clone(), select, fingerprint, resume }) })
     }
 }
 
-/// Continuations work only with the query they came from.
-fn fingerprint(text: &str, values: &BTreeMap<&str, Value<'static>>, resume: Option<&Resume>) -> String {
-    let mut all = text.as_bytes().to_vec();
+/// Continuations work only with the query they came from. For a sorted query its filter does not count: the continuation
+/// names a place in the order, and SDKs that resume add a condition to the filter.
+fn fingerprint(query: &Query, values: &BTreeMap<&str, Value<'static>>, resume: Option<&Resume>) -> String {
+    let mut all = match query.select.order_by.is_empty() {
+        true => query.text.as_bytes().to_vec(),
+        false => print::select(&Select { filter: None, ..query.select.clone() }).into_bytes(),
+    };
     for (name, value) in values {
         all.push(0);
         all.extend_from_slice(name.as_bytes());
@@ -85,9 +91,15 @@ fn fingerprint(text: &str, values: &BTreeMap<&str, Value<'static>>, resume: Opti
     format!("{:016x}", (hash >> 64) as u64 ^ hash as u64)
 }
 
-/// A query whose parameters have values, ready to run.
+/// A query whose parameters have values, ready to run. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Bound {
+    pub(crate) inner: Arc<Parts>,
+}
+
+/// What a bound query consists of.
+#[derive(Debug)]
+pub(crate) struct Parts {
     pub(crate) query: Query,
     pub(crate) select: Select,
     pub(crate) fingerprint: String,
@@ -115,7 +127,7 @@ impl Bound {
     /// Whether the query reads items at all; `SELECT VALUE 1` does not.
     #[must_use]
     pub fn reads_items(&self) -> bool {
-        self.select.reads_items()
+        self.inner.select.reads_items()
     }
 }
 
@@ -209,13 +221,17 @@ impl Condition {
         Ok(Self { select })
     }
 
-    /// Whether the condition is true for the item; undefined is not true.
+    /// Whether the condition is true for the item; undefined is not true. `stop` is asked now and then.
     ///
     /// # Errors
-    /// `body` is not JSON.
-    pub fn holds(&self, body: &[u8], now_millis: i64) -> Result<bool, SqlError> {
+    /// `body` is not JSON, `stop` returned true, or the condition takes more than an item may take in a query.
+    pub fn holds(&self, body: &[u8], now_millis: i64, stop: &dyn Fn() -> bool) -> Result<bool, SqlError> {
         let text = json::check(body).map_err(|why| SqlError::new(format!("the item is not usable JSON: {why}")))?;
-        let cx = Context::new(Value::raw(text), now_millis);
-        Ok(!subquery::rows(&self.select, &Env::Empty, &cx, 1).is_empty())
+        let cx = Context::new(Value::raw(text), now_millis, stop);
+        let holds = !subquery::rows(&self.select, &Env::Empty, &cx, 1).is_empty();
+        match cx.halted() {
+            Some(halt) => Err(SqlError::new(format!("the condition cannot be checked: {}", halt.message()))),
+            None => Ok(holds),
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::aggregate::Accumulator;
 use crate::ast::{Projection, Select, Source};
-use crate::eval::{Context, Env, eval};
+use crate::context::Context;
+use crate::eval::{Env, eval};
 use crate::order;
 use crate::value::Value;
 
@@ -28,14 +29,20 @@ fn combine<'a>(
 ) -> bool {
     let Some(item) = select.from.get(input) else {
         let passes = select.filter.as_ref().is_none_or(|filter| eval(filter, env, cx).is_true());
-        return cx.spend(1) && (!passes || visit(env));
+        return cx.spend(1) && (!passes || visit(env) && cx.halted().is_none());
     };
     let values = match &item.source {
         Source::Path(path) => vec![eval(path, env, cx)],
         Source::Subquery(inner) => rows(inner, env, cx, usize::MAX),
     };
     for value in values {
-        let parts = if item.iterate { value.into_elements().unwrap_or_default() } else { vec![value] };
+        let parts = match item.iterate {
+            true if cx.work(value.text_bytes() / 64) && cx.spend_bytes(value.owned_bytes()) => {
+                value.into_elements().unwrap_or_default()
+            }
+            true => return false,
+            false => vec![value],
+        };
         for value in parts.into_iter().filter(Value::is_defined) {
             let inner = Env::Alias { name: &item.alias, value, outer: env };
             if !combine(select, input + 1, &inner, cx, visit) {
@@ -48,7 +55,7 @@ fn combine<'a>(
 
 /// What the projection makes of one row; undefined means no row.
 pub(crate) fn project<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Value<'a> {
-    match &select.projection {
+    cx.fit(match &select.projection {
         Projection::Star => select.from.first().map_or(Value::Undefined, |item| env.alias(&item.alias)),
         Projection::Value(expr) => eval(expr, env, cx),
         Projection::List(items) => Value::Object(
@@ -58,7 +65,7 @@ pub(crate) fn project<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a
                 .filter(|(_, value)| value.is_defined())
                 .collect(),
         ),
-    }
+    })
 }
 
 /// One group's keys and aggregates.
@@ -79,6 +86,12 @@ impl Group {
         }
     }
 
+    /// Bytes of the values that the group holds.
+    pub(crate) fn bytes(&self) -> usize {
+        let keys = self.keys.iter().map(Value::text_bytes).sum::<usize>();
+        keys + self.accumulators.iter().map(Accumulator::bytes).sum::<usize>()
+    }
+
     /// The row of this group.
     pub(crate) fn project<'a>(&self, select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Value<'a> {
         let results: Vec<_> = self.accumulators.iter().map(Accumulator::result).collect();
@@ -88,11 +101,12 @@ impl Group {
 
 /// The values of the GROUP BY clause for one row, and their key.
 pub(crate) fn group_key<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> (Vec<Value<'a>>, Vec<u8>) {
-    let values: Vec<_> = select.group_by.iter().map(|expr| eval(expr, env, cx)).collect();
+    let values: Vec<_> = select.group_by.iter().map(|expr| cx.fit(eval(expr, env, cx))).collect();
     let mut key = Vec::new();
     for value in &values {
         order::encode(value, &mut key);
     }
+    cx.spend_bytes(key.len());
     (values, key)
 }
 
@@ -101,11 +115,12 @@ pub(crate) fn sort_key<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'
     let mut key = Vec::new();
     for item in &select.order_by {
         let start = key.len();
-        order::encode(&eval(&item.expr, env, cx), &mut key);
+        order::encode(&cx.fit(eval(&item.expr, env, cx)), &mut key);
         if item.descending {
             key[start..].iter_mut().for_each(|byte| *byte = !*byte);
         }
     }
+    cx.spend_bytes(key.len());
     key
 }
 
@@ -144,7 +159,7 @@ fn plain<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>, skip: usiz
     let enough = if select.order_by.is_empty() { skip.saturating_add(take) } else { usize::MAX };
     each(select, env, cx, &mut |row| {
         let value = project(select, row, cx);
-        if value.is_defined() && (!select.distinct || seen.insert(distinct_key(&value))) {
+        if value.is_defined() && (!select.distinct || seen.insert(distinct_key(&value, cx))) {
             found.push((sort_key(select, row, cx), value));
         }
         found.len() < enough
@@ -154,8 +169,8 @@ fn plain<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>, skip: usiz
 }
 
 /// The key by which two rows are the same.
-pub(crate) fn distinct_key(value: &Value<'_>) -> Vec<u8> {
-    let mut key = Vec::new();
-    order::encode(value, &mut key);
+pub(crate) fn distinct_key<'a>(value: &Value<'a>, cx: &Context<'a>) -> Vec<u8> {
+    let key = order::key_of(value);
+    cx.spend_bytes(key.len());
     key
 }

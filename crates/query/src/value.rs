@@ -115,6 +115,42 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Bytes of text that the value holds in memory of its own.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        match self {
+            Self::Text(Cow::Owned(text), _) | Self::RawArray(Cow::Owned(text)) | Self::RawObject(Cow::Owned(text)) => {
+                text.len()
+            }
+            _ => 0,
+        }
+    }
+
+    /// The length of a text, or of the text of a raw array or object.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            Self::Text(text, _) | Self::RawArray(text) | Self::RawObject(text) => text.len(),
+            _ => 0,
+        }
+    }
+
+    /// Whether the JSON text has more than `limit` bytes, escapes apart. Stops as soon as that is known.
+    pub(crate) fn exceeds(&self, limit: usize) -> bool {
+        self.measure(limit).is_none()
+    }
+
+    /// What is left of `limit` after the JSON text; none if it does not fit.
+    fn measure(&self, limit: usize) -> Option<usize> {
+        match self {
+            Self::Undefined => Some(limit),
+            Self::Null | Self::Bool(_) | Self::Number(..) => limit.checked_sub(4),
+            Self::Text(..) | Self::RawArray(_) | Self::RawObject(_) => limit.checked_sub(self.text_bytes() + 2),
+            Self::Array(list) => list.iter().try_fold(limit, |left, value| value.measure(left)?.checked_sub(1)),
+            Self::Object(list) => {
+                list.iter().try_fold(limit, |left, (name, value)| value.measure(left)?.checked_sub(name.len() + 4))
+            }
+        }
+    }
+
     pub(crate) fn kind(&self) -> Type {
         match self {
             Self::Undefined => Type::Undefined,

@@ -271,14 +271,14 @@ fn conditions_of_patches() {
         ("from c where EXISTS(SELECT VALUE t FROM t IN c.tags WHERE t = 'b')", false),
     ];
     for (text, expected) in cases {
-        assert_eq!(Condition::parse(text).unwrap().holds(item, NOW).unwrap(), expected, "{text}");
+        assert_eq!(Condition::parse(text).unwrap().holds(item, NOW, &|| false).unwrap(), expected, "{text}");
     }
     for text in
         ["c.x = 1", "from c", "from c where", "from c where c.x = @p", "from c where d.x = 1", "select * from c"]
     {
         assert!(Condition::parse(text).is_err(), "{text}");
     }
-    assert!(Condition::parse("from c where true").unwrap().holds(b"{", NOW).is_err());
+    assert!(Condition::parse("from c where true").unwrap().holds(b"{", NOW, &|| false).is_err());
 }
 
 #[test]

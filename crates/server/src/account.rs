@@ -37,6 +37,15 @@ const OWN_MEMBERS: [&str; 15] = [
 /// Query features, as a JSON text inside JSON. What is limited there is limited for clients that plan queries themselves.
 const QUERY_ENGINE: &str = r#"{"maxSqlQueryInputLength":524288,"maxJoinsPerSqlQuery":10,"maxLogicalAndPerSqlQuery":2000,"maxLogicalOrPerSqlQuery":2000,"maxUdfRefPerSqlQuery":0,"maxInExpressionItemsCount":16000,"queryMaxInMemorySortDocumentCount":500,"maxQueryRequestTimeoutFraction":0.9,"sqlAllowNonFiniteNumbers":false,"sqlAllowAggregateFunctions":true,"sqlAllowSubQuery":true,"sqlAllowScalarSubQuery":true,"allowNewKeywords":true,"sqlAllowLike":true,"sqlAllowGroupByClause":true,"maxSpatialQueryCells":12,"spatialMaxGeometryPointCount":256,"sqlDisableOptimizationFlags":0,"sqlAllowTop":true,"enableSpatialIndexing":false}"#;
 
+/// What the service says about storage, with the answer about the account. Clients show it.
+pub(crate) const STORAGE_HEADERS: [(&str, &str); 5] = [
+    ("x-ms-max-media-storage-usage-mb", "10240"),
+    ("x-ms-media-storage-usage-mb", "0"),
+    ("x-ms-databaseaccount-consumed-mb", "0"),
+    ("x-ms-databaseaccount-reserved-mb", "0"),
+    ("x-ms-databaseaccount-provisioned-mb", "0"),
+];
+
 /// The account document; clients send all later requests to the endpoint it names.
 pub(crate) fn account(id: &str, endpoint: &str) -> Value {
     let location = json!([{ "name": "local", "databaseAccountEndpoint": format!("{endpoint}/") }]);
@@ -177,7 +186,7 @@ pub(crate) fn ranges_etag(open: &Open, ranges: &[PhysicalRange]) -> String {
     format!("\"{number:x}-{newest}-{}\"", ranges.len())
 }
 
-pub(crate) fn ranges(open: &Open, ranges: &[PhysicalRange]) -> Value {
+pub(crate) fn ranges(open: &Open, ranges: &[PhysicalRange], newest: u64) -> Value {
     #[expect(clippy::cast_precision_loss, reason = "there are few ranges")]
     let share = 1.0 / ranges.len().max(1) as f64;
     let etag = ranges_etag(open, ranges);
@@ -191,7 +200,7 @@ pub(crate) fn ranges(open: &Open, ranges: &[PhysicalRange]) -> Value {
             "status": "online", "ridPrefix": range.id.as_str().parse::<u64>().unwrap_or(0),
             "throughputFraction": share, "ownedArchivalPKRangeIds": [],
             "_rid": rid, "_self": format!("{}pkranges/{rid}/", open.link), "_etag": etag,
-            "_ts": 0, "_lsn": open.reached(),
+            "_ts": 0, "_lsn": newest,
         })
     });
     let shown: Vec<Value> = shown.collect();

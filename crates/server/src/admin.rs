@@ -1,6 +1,6 @@
 //! Calls of our own, under `/_changefeed/`: split, merge, throttle, faults, verify.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{Epk, Error, PhysicalRange, RangeId};
 use hyper::{Method, StatusCode};
@@ -8,6 +8,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
+    contract,
     exchange::{Reply, Request},
     faults::Fault,
     problem::{Answer, Problem},
@@ -44,6 +45,10 @@ fn half_a_second() -> u64 {
 
 /// Carries out a call of our own.
 pub(crate) async fn call(service: &Service, request: &Request<'_>, name: &str) -> Answer<Reply> {
+    if let Some(target) = changefeed_protocol::Target::parse(name) {
+        let Service { catalog, containers, watches, .. } = service;
+        return contract::call(contract::Parts { catalog, containers, watches }, request, &target).await;
+    }
     match (name, &request.method) {
         ("split", &Method::POST) => split(service, parse(request)?).await,
         ("merge", &Method::POST) => merge(service, parse(request)?).await,
@@ -55,7 +60,7 @@ pub(crate) async fn call(service: &Service, request: &Request<'_>, name: &str) -
         }
         ("verify", &Method::POST) => verify(service).await,
         ("split" | "merge" | "throttle" | "verify", _) => Err(Problem::method_not_allowed("anything but POST")),
-        _ => Err(Problem::not_found("there is no such call: use split, merge, throttle, faults or verify")),
+        _ => Err(contract::unknown()),
     }
 }
 
@@ -131,6 +136,16 @@ fn faults(service: &Service, request: &Request<'_>, method: &Method) -> Answer<R
 }
 
 async fn verify(service: &Service) -> Answer<Reply> {
-    let findings = crate::verify::verify(&service.catalog).await?;
-    Ok(Reply::json(StatusCode::OK, &json!({ "ok": true, "found": findings })))
+    let (catalog, storage) = (Arc::clone(&service.catalog), service.storage.clone());
+    let verify = move |_: &_| {
+        let bytes = storage.map(|storage| storage.verify()).transpose()?;
+        let findings = tokio::runtime::Handle::current().block_on(crate::verify::verify(&catalog))?;
+        Ok::<_, Error>((findings, bytes))
+    };
+    let (findings, bytes) = service.workers.run(verify).await??;
+    let mut found = json!(findings);
+    if let (Some(bytes), Some(found)) = (bytes, found.as_object_mut()) {
+        found.insert("bytes".to_owned(), bytes.into());
+    }
+    Ok(Reply::json(StatusCode::OK, &json!({ "ok": true, "found": found })))
 }

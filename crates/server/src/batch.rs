@@ -1,29 +1,27 @@
 //! Transactional batches (all or nothing, one partition key, one LSN) and bulk requests (each operation for itself).
 
+mod outcome;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use changefeed_core::{
-    Batch, ETag, ErrorKind, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, Response, Write, WriteResult,
-};
+use changefeed_core::{Batch, ETag, ErrorKind, ItemId, ItemKey, PartitionKey, PhysicalRange, Response, Write};
 use futures_util::future::join_all;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use self::outcome::{NOT_MODIFIED, Outcome, Room};
 use crate::{
     exchange::{Reply, Request},
     items, names,
+    net::timer::Deadline,
     open::Open,
     problem::{Answer, Problem},
-    render, scope,
+    scope,
 };
 
-/// How often a batch with patches is tried again because somebody else wrote one of its items in between.
-const ATTEMPTS: usize = 20;
-
 const FAILED_DEPENDENCY: u16 = 424;
-const NOT_MODIFIED: u16 = 304;
 
 /// One operation as it is sent.
 #[derive(Debug, Deserialize)]
@@ -40,88 +38,6 @@ struct Operation<'a> {
     if_none_match: Option<String>,
     #[serde(borrow, default)]
     resource_body: Option<&'a RawValue>,
-}
-
-/// What became of one operation.
-struct Outcome {
-    status: u16,
-    substatus: Option<u32>,
-    etag: Option<String>,
-    body: Option<Bytes>,
-    message: Option<String>,
-    retry_after_millis: Option<u128>,
-    /// In request units; zero where the store does not charge.
-    request_charge: f64,
-}
-
-impl Outcome {
-    fn new(status: u16) -> Self {
-        Self {
-            status,
-            substatus: None,
-            etag: None,
-            body: None,
-            message: None,
-            retry_after_millis: None,
-            request_charge: 0.0,
-        }
-    }
-
-    fn of_problem(problem: &Problem) -> Self {
-        Self {
-            substatus: problem.substatus,
-            message: Some(problem.message.clone()),
-            retry_after_millis: problem.retry_after.map(|wait| wait.as_millis()),
-            request_charge: problem.request_charge,
-            ..Self::new(problem.status.as_u16())
-        }
-    }
-
-    fn of_item(status: u16, item: &Item, open: &Open) -> Self {
-        Self {
-            etag: Some(item.etag.as_str().to_owned()),
-            body: Some(render::item(item, &open.link)),
-            ..Self::new(status)
-        }
-    }
-
-    fn of_written(written: &WriteResult, open: &Open) -> Self {
-        let status = match (&written.etag, written.created) {
-            (None, _) => 204,
-            (Some(_), true) => 201,
-            (Some(_), false) => 200,
-        };
-        Self {
-            etag: written.etag.as_ref().map(|etag| etag.as_str().to_owned()),
-            body: written.item.as_ref().map(|item| render::item(item, &open.link)),
-            ..Self::new(status)
-        }
-    }
-
-    fn is_success(&self) -> bool {
-        self.status < 300 || self.status == NOT_MODIFIED
-    }
-
-    fn render(&self, out: &mut Vec<u8>) {
-        let charge = if self.request_charge > 0.0 { self.request_charge } else { 1.0 };
-        out.extend_from_slice(format!("{{\"statusCode\":{},\"requestCharge\":{charge}", self.status).as_bytes());
-        if let Some(substatus) = self.substatus {
-            out.extend_from_slice(format!(",\"subStatusCode\":{substatus}").as_bytes());
-        }
-        if let Some(millis) = self.retry_after_millis {
-            out.extend_from_slice(format!(",\"retryAfterMilliseconds\":{millis}").as_bytes());
-        }
-        for (name, text) in [("eTag", &self.etag), ("message", &self.message)] {
-            if let Some(text) = text {
-                out.extend_from_slice(format!(",\"{name}\":{}", serde_json::Value::from(text.as_str())).as_bytes());
-            }
-        }
-        if let Some(body) = &self.body {
-            out.extend_from_slice(b",\"resourceBody\":");
-            out.extend_from_slice(body);
-        }
-        out.push(b'}');
-    }
 }
 
 pub(crate) async fn run(request: &Request<'_>, open: &Open) -> Answer<Reply> {
@@ -145,13 +61,15 @@ pub(crate) async fn run(request: &Request<'_>, open: &Open) -> Answer<Reply> {
         None => None,
     };
     let minimal = request.wants_minimal();
+    let room = Room::new();
     let outcomes = if request.flag(&names::BATCH_ATOMIC) {
         let key = header
             .clone()
             .ok_or_else(|| Problem::bad_request("a transactional batch needs x-ms-documentdb-partitionkey"))?;
-        atomic(open, &key, &operations, minimal).await?
+        atomic(open, &key, &operations, minimal, &room).await?
     } else {
-        bulk(open, header.as_ref(), range.as_ref(), &operations, request.flag(&names::BATCH_CONTINUE), minimal).await
+        let all = request.flag(&names::BATCH_CONTINUE);
+        bulk(open, header.as_ref(), range.as_ref(), &operations, all, minimal, &room).await
     };
     let range = match (range, &header) {
         (Some(range), _) => range.id,
@@ -222,10 +140,19 @@ enum Step {
 /// The culprit of a batch, and its problem.
 struct Failed(usize, Problem);
 
-async fn atomic(open: &Open, key: &PartitionKey, operations: &[Operation<'_>], minimal: bool) -> Answer<Vec<Outcome>> {
-    open.identity().partition_key.epk(key)?;
-    for _ in 0..ATTEMPTS {
-        let plan = match plan(open, key, operations).await {
+async fn atomic(
+    open: &Open,
+    key: &PartitionKey,
+    operations: &[Operation<'_>],
+    minimal: bool,
+    room: &Room,
+) -> Answer<Vec<Outcome>> {
+    let epk = open.identity().partition_key.epk(key)?;
+    let patches = operations.iter().any(|operation| Kind::of(operation) == Some(Kind::Patch));
+    let _turn = if patches { Some(open.patch_turn(&epk).await) } else { None };
+    let deadline = Deadline::after(items::PATCH_TIME);
+    while !deadline.is_over() {
+        let plan = match plan(open, key, operations, room).await {
             Ok(plan) => plan,
             Err(Failed(index, problem)) => return Ok(failed(operations.len(), index, &problem)),
         };
@@ -284,12 +211,12 @@ fn failed(count: usize, culprit: usize, problem: &Problem) -> Vec<Outcome> {
     (0..count).map(outcome).collect()
 }
 
-async fn plan(open: &Open, key: &PartitionKey, operations: &[Operation<'_>]) -> Result<Plan, Failed> {
+async fn plan(open: &Open, key: &PartitionKey, operations: &[Operation<'_>], room: &Room) -> Result<Plan, Failed> {
     let mut plan = Plan { writes: Vec::new(), steps: Vec::new() };
     let mut drafts: BTreeMap<String, Draft> = BTreeMap::new();
     for (index, operation) in operations.iter().enumerate() {
         let at = plan.writes.len();
-        let planned = plan_one(open, key, operation, at, &mut drafts).await;
+        let planned = plan_one(open, key, operation, at, &mut drafts, room).await;
         plan.steps.push(match planned.map_err(|problem| Failed(index, problem))? {
             Planned::Write(write) => {
                 plan.writes.push(write);
@@ -312,6 +239,7 @@ async fn plan_one(
     operation: &Operation<'_>,
     at: usize,
     drafts: &mut BTreeMap<String, Draft>,
+    room: &Room,
 ) -> Answer<Planned> {
     let kind = Kind::of(operation);
     let if_match = items::parse_if_match(operation.if_match.as_deref())?;
@@ -328,8 +256,10 @@ async fn plan_one(
         }
         Some(Kind::Replace) => {
             let body = resource_body(operation)?;
-            if let Some(id) = &operation.id {
-                items::check_id(&body, &ItemId::new(id.as_str())?)?;
+            if let Some(id) = &operation.id
+                && items::has_other_id(&body, &ItemId::new(id.as_str())?)
+            {
+                return Err(Problem::bad_request(format!("the body of a Replace in a batch must have the id {id:?}")));
             }
             note(drafts, &body, at);
             Planned::Write(Write::Replace { body, if_match })
@@ -342,10 +272,11 @@ async fn plan_one(
         Some(Kind::Patch) => {
             let id = item_id(operation)?;
             let (body, if_match) = patched(open, key, operation, &id, if_match, drafts).await?;
+            room.take(&body)?;
             drafts.insert(id.as_str().to_owned(), Draft::Body(body.clone(), at));
             Planned::Write(Write::Replace { body, if_match })
         }
-        Some(Kind::Read) => Planned::Step(read(open, key, operation, drafts).await?),
+        Some(Kind::Read) => Planned::Step(read(open, key, operation, drafts, room).await?),
         None => return Err(Problem::bad_request("unknown operationType")),
     })
 }
@@ -389,17 +320,22 @@ async fn read(
     key: &PartitionKey,
     operation: &Operation<'_>,
     drafts: &BTreeMap<String, Draft>,
+    room: &Room,
 ) -> Answer<Step> {
     let id = item_id(operation)?;
     match drafts.get(id.as_str()) {
         Some(Draft::Deleted) => return Err(Problem::not_found(format!("there is no item {id}"))),
-        Some(Draft::Body(_, at)) => return Ok(Step::Read(*at)),
+        Some(Draft::Body(body, at)) => {
+            room.take(body)?;
+            return Ok(Step::Read(*at));
+        }
         None => {}
     }
     let item = open.container.backend().read_item(&ItemKey::new(key.clone(), id)).await?;
     if operation.if_none_match.as_deref() == Some(item.etag.as_str()) {
         return Ok(Step::Done(Outcome::new(NOT_MODIFIED)));
     }
+    room.take(&item.body)?;
     let request_charge = item.request_charge;
     Ok(Step::Done(Outcome { request_charge, ..Outcome::of_item(200, &item, open) }))
 }
@@ -428,8 +364,9 @@ async fn bulk(
     operations: &[Operation<'_>],
     continue_on_error: bool,
     minimal: bool,
+    room: &Room,
 ) -> Vec<Outcome> {
-    let one = async |operation| match bulk_one(open, header, range, operation, minimal).await {
+    let one = async |operation| match bulk_one(open, header, range, operation, minimal, room).await {
         Ok(outcome) => outcome,
         Err(problem) => Outcome::of_problem(&problem),
     };
@@ -471,6 +408,7 @@ async fn bulk_one(
     range: Option<&PhysicalRange>,
     operation: &Operation<'_>,
     minimal: bool,
+    room: &Room,
 ) -> Answer<Outcome> {
     let definition = &open.identity().partition_key;
     let key = match (&operation.partition_key, header, operation.resource_body) {
@@ -487,6 +425,6 @@ async fn bulk_one(
     {
         return Err(Problem::range_gone(format!("the partition key {key} is not in range {}", range.id)));
     }
-    let outcomes = atomic(open, &key, std::slice::from_ref(operation), minimal).await?;
+    let outcomes = atomic(open, &key, std::slice::from_ref(operation), minimal, room).await?;
     outcomes.into_iter().next().ok_or_else(|| Problem::bad_request("an operation without an outcome"))
 }

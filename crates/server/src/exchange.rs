@@ -140,7 +140,7 @@ impl Reply {
         if !self.headers.contains_key(&names::REQUEST_CHARGE) {
             self.set(&names::REQUEST_CHARGE, HeaderValue::from_static("1"));
         }
-        if !self.body.is_empty() {
+        if !self.body.is_empty() && !self.headers.contains_key(&header::CONTENT_TYPE) {
             self.set(&header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
     }

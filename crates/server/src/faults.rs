@@ -73,6 +73,11 @@ pub(crate) enum Trouble {
     After(Problem),
 }
 
+/// Whether a request is a call of an operator, which no fault hits.
+fn is_operators(path: &Path<'_>) -> bool {
+    matches!(&path.target, Target::Admin(name) if changefeed_protocol::Target::parse(name).is_none())
+}
+
 impl Faults {
     pub(crate) fn throttle(&self, container: Option<String>, until: Timestamp, retry_after: Duration) {
         let mut throttles = self.throttles.lock();
@@ -103,7 +108,7 @@ impl Faults {
 
     /// What waits for a request.
     pub(crate) fn trouble(&self, method: &str, raw_path: &str, path: &Path<'_>, clock: &dyn Clock) -> Option<Trouble> {
-        if !self.any.load(Ordering::Acquire) || matches!(path.target, Target::Admin(_)) {
+        if !self.any.load(Ordering::Acquire) || is_operators(path) {
             return None;
         }
         if let Some(wait) = self.throttled(path, clock.wall()) {
@@ -132,6 +137,10 @@ impl Faults {
         throttles.retain(|throttle| throttle.until > now);
         let container = match &path.target {
             Target::Items(db, coll) | Target::Item(db, coll, _) => format!("{db}/{coll}"),
+            Target::Admin(name) => match changefeed_protocol::Target::parse(name)? {
+                changefeed_protocol::Target::Container(db, coll, _) => format!("{db}/{coll}"),
+                _ => return None,
+            },
             _ => return None,
         };
         let hit = throttles.iter().find(|throttle| throttle.container.as_ref().is_none_or(|own| *own == container))?;

@@ -57,7 +57,14 @@ pub(crate) async fn read(request: &Request<'_>, open: &Open, mode: Mode) -> Answ
     // Estimators ask for one item and take its distance from the session token for the number of changes behind it.
     read.count_remaining = max_items == 1;
     read.tally = subtracts_continuations(request)?;
-    let page = open.container.read_changes(read).await.map_err(|error| match error.kind() {
+    let page = match open.container.read_changes(read.clone()).await {
+        // There is nothing after it, and it stays where it is: writes will pass it.
+        Err(error) if error.kind() == ErrorKind::ContinuationBeyondEnd => {
+            return beyond_end(request, open, read).await;
+        }
+        other => other,
+    };
+    let page = page.map_err(|error| match error.kind() {
         // 410 sends clients to read the ranges again; without a range id there is nothing they could do better.
         ErrorKind::RangeGone if !named => Problem::bad_request(format!(
             "{}: name the range with x-ms-documentdb-partitionkeyrangeid",
@@ -76,6 +83,16 @@ pub(crate) async fn read(request: &Request<'_>, open: &Open, mode: Mode) -> Answ
     reply.charge(page.request_charge);
     items::set_place(&mut reply, open, &page.physical, session_lsn(&page));
     Ok(reply.with_etag(etag(&page).token()))
+}
+
+/// The answer to a continuation that no change has reached yet.
+async fn beyond_end(request: &Request<'_>, open: &Open, read: ReadChanges) -> Answer<Reply> {
+    let page = open.container.read_changes(ReadChanges { start: StartFrom::Now, ..read }).await?;
+    open.saw(page.newest_lsn.get());
+    let mut reply = Reply::new(StatusCode::NOT_MODIFIED, "");
+    reply.set(&names::ITEM_COUNT, HeaderValue::from(0));
+    items::set_place(&mut reply, open, &page.physical, page.newest_lsn.get());
+    Ok(reply.with_etag(request.text(&header::IF_NONE_MATCH)?.unwrap_or_default()))
 }
 
 /// Azure's processor for Java takes the continuations of its newer leases for numbers, and what lies between two of

@@ -1,5 +1,7 @@
 //! Single items: create, upsert, read, replace, patch, delete.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use changefeed_core::{
     Batch, ETag, Epk, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, PartitionKey, RangeId, ResourceId, Write,
@@ -15,6 +17,7 @@ use crate::{
     binary_json,
     exchange::{Reply, Request},
     names,
+    net::timer::Deadline,
     open::Open,
     patch::Patch,
     problem::{Answer, Problem},
@@ -24,8 +27,12 @@ use crate::{
 /// First byte of a body in Cosmos binary JSON; no JSON text begins with it.
 const BINARY_PREAMBLE: u8 = 0x80;
 
-/// How often a patch is tried again because somebody else wrote the item in between.
-const PATCH_ATTEMPTS: usize = 20;
+/// How long a patch is tried again because the item was written in between. Patches take turns, so only other writes can
+/// come in between.
+pub(crate) const PATCH_TIME: Duration = Duration::from_secs(10);
+
+/// How long the condition of a patch may take.
+const CONDITION_TIME: Duration = Duration::from_millis(200);
 
 /// Where an item stands, for the headers of an answer.
 pub(crate) fn set_place(reply: &mut Reply, open: &Open, range: &RangeId, lsn: u64) {
@@ -81,9 +88,36 @@ pub(crate) async fn create(request: &Request<'_>, open: &Open) -> Answer<Reply> 
 pub(crate) async fn replace(request: &Request<'_>, open: &Open, segment: &str) -> Answer<Reply> {
     let (key, _) = key_of(request, open, segment).await?;
     let body = text_body(request)?;
-    check_id(&body, &key.id)?;
-    let write = Write::Replace { body, if_match: if_match(request)? };
-    write_one(request, open, Some(key.partition_key), write).await
+    let if_match = if_match(request)?;
+    if has_other_id(&body, &key.id) {
+        return rename(request, open, key, body, if_match).await;
+    }
+    write_one(request, open, Some(key.partition_key), Write::Replace { body, if_match }).await
+}
+
+/// Replaces an item by one with another id, in one transaction. Refused if there is one with that id.
+async fn rename(
+    request: &Request<'_>,
+    open: &Open,
+    key: ItemKey,
+    body: Bytes,
+    if_match: Option<ETag>,
+) -> Answer<Reply> {
+    let epk = open.identity().partition_key.epk(&key.partition_key)?;
+    let writes = vec![Write::Delete { id: key.id, if_match }, Write::Create { body }];
+    let batch = Batch { partition_key: Some(key.partition_key), writes, return_items: !request.wants_minimal() };
+    let written = open.container.backend().write(batch).await?;
+    let charge = written.request_charge;
+    let Some(written) = written.last() else {
+        return Err(Error::new(ErrorKind::Corrupt, "the store returned no result for the write").into());
+    };
+    open.saw(written.lsn.get());
+    let mut reply = shown(written, open);
+    reply.status = StatusCode::OK;
+    reply.charge(charge);
+    let range = open.range_of(&epk).await?;
+    set_place(&mut reply, open, &range, written.lsn.get());
+    Ok(reply)
 }
 
 /// Deletes an item.
@@ -111,11 +145,13 @@ pub(crate) async fn read(request: &Request<'_>, open: &Open, segment: &str) -> A
 
 /// Changes parts of an item.
 pub(crate) async fn patch(request: &Request<'_>, open: &Open, segment: &str) -> Answer<Reply> {
-    let (key, _) = key_of(request, open, segment).await?;
+    let (key, epk) = key_of(request, open, segment).await?;
     let patch = parse_patch(&request.body)?;
     let wanted = if_match(request)?;
     let mut charge = 0.0;
-    for _ in 0..PATCH_ATTEMPTS {
+    let _turn = open.patch_turn(&epk).await;
+    let deadline = Deadline::after(PATCH_TIME);
+    while !deadline.is_over() {
         let read = open.container.backend().read_item(&key).await?;
         charge += read.request_charge;
         let item = read.into_value();
@@ -141,10 +177,11 @@ pub(crate) fn parse_patch(body: &[u8]) -> Answer<Patch> {
 pub(crate) fn apply_patch(patch: &Patch, body: &[u8], open: &Open) -> Answer<Bytes> {
     let now = i64::try_from(open.clock.wall().as_millis()).unwrap_or(i64::MAX);
     if let Some(condition) = patch.condition() {
+        let deadline = Deadline::after(CONDITION_TIME);
         let condition = changefeed_query::Condition::parse(condition)
             .map_err(|error| Problem::bad_request(format!("the condition of the patch: {error}")))?;
         let holds = condition
-            .holds(body, now)
+            .holds(body, now, &|| deadline.is_over())
             .map_err(|error| Problem::bad_request(format!("the condition of the patch: {error}")))?;
         if !holds {
             let message = "the condition of the patch does not hold for the item";
@@ -212,6 +249,8 @@ fn if_match(request: &Request<'_>) -> Answer<Option<ETag>> {
 pub(crate) fn parse_if_match(text: Option<&str>) -> Answer<Option<ETag>> {
     match text.map(str::trim) {
         None | Some("" | "*") => Ok(None),
+        // The service takes etags without their quotes, too.
+        Some(text) if !text.starts_with('"') => Ok(Some(ETag::new(format!("\"{text}\""))?)),
         Some(text) => Ok(Some(ETag::new(text)?)),
     }
 }
@@ -220,20 +259,15 @@ fn changed(id: &ItemId) -> Problem {
     Problem::new(StatusCode::PRECONDITION_FAILED, format!("item {id} has another version: read it again"))
 }
 
-/// Refuses a body with another id than the path.
-pub(crate) fn check_id(body: &[u8], id: &ItemId) -> Answer<()> {
+/// Whether a body has another id than the path.
+pub(crate) fn has_other_id(body: &[u8], id: &ItemId) -> bool {
     #[derive(Deserialize)]
     struct Named<'a> {
         #[serde(borrow)]
         id: Option<std::borrow::Cow<'a, str>>,
     }
     // What is wrong with a body that cannot be read is for the store to say.
-    match serde_json::from_slice::<Named<'_>>(body) {
-        Ok(Named { id: Some(own) }) if own != id.as_str() => {
-            Err(Problem::bad_request(format!("the body has the id {own:?}, but the path names {id}")))
-        }
-        _ => Ok(()),
-    }
+    serde_json::from_slice::<Named<'_>>(body).is_ok_and(|named| named.id.is_some_and(|own| own != id.as_str()))
 }
 
 /// The key of the item under a segment of a path, which is its id or its resource id; and where that key lies.

@@ -24,9 +24,11 @@ mod admin;
 pub mod auth;
 mod batch;
 pub mod binary_json;
+mod contract;
 mod exchange;
 mod faults;
 mod feed;
+mod host_check;
 mod items;
 mod json_tokens;
 mod lists;
@@ -43,10 +45,12 @@ mod scope;
 mod server;
 mod service;
 mod session;
+mod storage;
 mod verify;
 
 pub use self::{
     net::tls::{Certificate, Tls, self_signed},
     server::{Builder, Limits, Server},
+    storage::{Health, Storage},
     verify::{Findings, verify},
 };

@@ -2,9 +2,13 @@
 
 mod body;
 pub(crate) mod connection;
+mod descriptors;
 pub(crate) mod failures;
 mod listen;
-mod timer;
+pub(crate) mod memory;
+mod response_body;
+pub(crate) mod timer;
 pub(crate) mod tls;
+mod write_timeout;
 
 pub(crate) use self::listen::{Listening, listen};

@@ -24,6 +24,9 @@ const RANGES_AGE_MILLIS: u64 = 1000;
 /// How many ids of items are remembered by resource id.
 const REMEMBERED_RIDS: usize = 10_000;
 
+/// So many partition keys can be patched at once; two that fall together wait for each other.
+const PATCH_TURNS: usize = 64;
+
 /// A container and what answers about it need.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -41,6 +44,8 @@ pub(crate) struct Open {
     place: Mutex<Option<Arc<Place>>>,
     ranges: Mutex<Option<(Timestamp, Arc<[PhysicalRange]>)>>,
     rids: Mutex<BTreeMap<ResourceId, ItemId>>,
+    /// Patches of a partition key take turns: each reads an item and writes it back.
+    patching: [tokio::sync::Mutex<()>; PATCH_TURNS],
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -60,6 +65,7 @@ impl Open {
             place: Mutex::new(None),
             ranges: Mutex::new(None),
             rids: Mutex::new(BTreeMap::new()),
+            patching: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
             clock,
         }
     }
@@ -136,6 +142,12 @@ impl Open {
         })
     }
 
+    /// Waits for the turn of a patch under this key.
+    pub(crate) async fn patch_turn(&self, key: &Epk) -> tokio::sync::MutexGuard<'_, ()> {
+        let spread = key.as_bytes().iter().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(*byte));
+        self.patching[spread % PATCH_TURNS].lock().await
+    }
+
     /// Remembers which items have which resource ids, since SDKs send links with such ids back.
     pub(crate) fn remember<'a>(&self, items: impl Iterator<Item = &'a Item>) {
         let mut rids = self.rids.lock();
@@ -152,7 +164,7 @@ impl Open {
         if let Some(id) = self.rids.lock().get(&rid) {
             return Ok(Some(id.clone()));
         }
-        let mut request = ListItems { range, ..Default::default() };
+        let mut request = ListItems { range, rid: Some(rid), ..Default::default() };
         loop {
             let page = self.container.backend().list_items(request.clone()).await?.into_value();
             self.remember(page.items.iter());

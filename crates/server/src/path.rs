@@ -12,7 +12,7 @@ const MAX_PATH_BYTES: usize = 8 * 1024;
 const MAX_SEGMENTS: usize = 6;
 
 /// The first segment of our own calls.
-pub(crate) const ADMIN: &str = "_changefeed";
+pub(crate) const ADMIN: &str = changefeed_protocol::PREFIX;
 
 /// What a request is about. Segments are decoded, and are names or resource ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ pub enum Target<'a> {
     Ranges(Cow<'a, str>, Cow<'a, str>),
     /// One of the feeds of a container that are always empty here (`sprocs`, `triggers`, `udfs`, `conflicts`), or
     /// something in it.
-    Scripts(Cow<'a, str>, Cow<'a, str>, &'static str),
-    /// All users of a database, which are always none.
-    Users(Cow<'a, str>),
+    Scripts(Cow<'a, str>, Cow<'a, str>, &'static str, Option<Cow<'a, str>>),
+    /// The users of a database, which are always none, one of them, or something of one.
+    Users(Cow<'a, str>, Option<Cow<'a, str>>),
     /// All offers.
     Offers,
     /// One offer.
@@ -122,14 +122,18 @@ fn target<'a>(segments: &[Cow<'a, str>]) -> Option<(Target<'a>, &'static str)> {
         ["dbs"] => (Target::Databases, "dbs"),
         ["dbs", _] => (Target::Database(at(1)), "dbs"),
         ["dbs", _, "colls"] => (Target::Containers(at(1)), "colls"),
-        ["dbs", _, "users"] => (Target::Users(at(1)), "users"),
+        ["dbs", _, "users"] => (Target::Users(at(1), None), "users"),
+        ["dbs", _, "users", _] => (Target::Users(at(1), Some(at(3))), "users"),
+        ["dbs", _, "users", _, "permissions"] | ["dbs", _, "users", _, "permissions", _] => {
+            (Target::Users(at(1), Some(at(3))), "permissions")
+        }
         ["dbs", _, "colls", _] => (Target::Container(at(1), at(3)), "colls"),
         ["dbs", _, "colls", _, "docs"] => (Target::Items(at(1), at(3)), "docs"),
         ["dbs", _, "colls", _, "docs", _] => (Target::Item(at(1), at(3), at(5)), "docs"),
         ["dbs", _, "colls", _, "pkranges"] => (Target::Ranges(at(1), at(3)), "pkranges"),
         ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => {
             let kind = ["sprocs", "triggers", "udfs", "conflicts"].into_iter().find(|known| known == kind)?;
-            (Target::Scripts(at(1), at(3), kind), kind)
+            (Target::Scripts(at(1), at(3), kind, segments.get(5).cloned()), kind)
         }
         ["offers"] => (Target::Offers, "offers"),
         ["offers", _] => (Target::Offer(at(1)), "offers"),

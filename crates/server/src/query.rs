@@ -1,29 +1,49 @@
 //! Queries: over items, and over the few resources of an account.
 
-use std::collections::BTreeMap;
+mod kept;
+mod scan;
+mod workers;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::BytesMut;
-use changefeed_core::{FeedRange, ListItems, PartitionKey, PartitionKeyValue, Timestamp};
-use changefeed_query::{Bound, Flow, QueryRange, Row, SqlError};
+use changefeed_core::{FeedRange, PartitionKey, PartitionKeyValue, Timestamp};
+use changefeed_query::{Bound, Flow, Page, QueryRange, Row, SqlError};
 use hyper::header::HeaderValue;
 use serde_json::Value;
 
+use self::{
+    kept::Kept,
+    scan::{Progress, Scan},
+};
+pub(crate) use self::{kept::KeptQueries, workers::Workers};
 use crate::{
     exchange::{Reply, Request},
     lists, names,
+    net::timer::Deadline,
     open::Open,
     problem::{Answer, Problem},
-    render::{self, List},
+    render::List,
     scope,
+    service::Service,
 };
 
 const DEFAULT_PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
-/// How many items are read from the store at once.
-const BATCH: usize = 500;
+/// How long a query over databases, containers or offers may take: these are few and small.
+const RESOURCE_TIME: Duration = Duration::from_millis(200);
+
+/// From this length on parsing a query takes milliseconds.
+const LONG_QUERY: usize = 16 * 1024;
+
+/// Between a continuation and the number of what is kept for it. No continuation contains it.
+const KEPT: char = '~';
 
 fn refused(error: &SqlError) -> Problem {
+    if error.unsupported {
+        return Problem::bad_request(format!("the query cannot be answered: {error}"));
+    }
     Problem::bad_request(format!("Syntax error, invalid query: {error}"))
 }
 
@@ -36,59 +56,78 @@ fn millis(now: Timestamp) -> i64 {
 }
 
 /// One page of the answer to a query over items.
-pub(crate) async fn items(request: &Request<'_>, open: &Open, now: Timestamp) -> Answer<Reply> {
-    let query = bound(request)?;
+pub(crate) async fn items(service: &Service, request: &Request<'_>, open: &Arc<Open>) -> Answer<Reply> {
+    let now = service.clock.wall();
+    let query = bound_elsewhere(service, request).await?;
     let scope = scope::of_request(request, open)?;
     let range = scope::live(&scope, open).await?;
     let max_items = request.max_items()?.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE);
-    let continuation = continuation(request, &open.rid)?;
-    let mut run = query.start(continuation, max_items, millis(now)).map_err(|error| refused(&error))?;
     let paths: Vec<&str> = open.identity().partition_key.paths().collect();
     let hints = query.hints(&paths);
     let range = narrowed(range, open, hints.partition_key.as_deref());
-    let mut at_end = range.is_none() || !run.wants_more();
-    let mut charge = 0.0;
-    if let Some(range) = range.filter(|_| !at_end) {
-        let mut listing = ListItems {
-            id_prefix: hints.id_prefix.unwrap_or_default(),
-            range,
-            after: run.begin_after().map(str::to_owned),
-            max_items: BATCH,
-            cursors: true,
-        };
-        'pages: loop {
-            let read = open.container.backend().list_items(listing.clone()).await?;
-            charge += read.request_charge;
-            let page = read.into_value();
-            open.remember(page.items.iter());
-            for (item, cursor) in page.items.iter().zip(&page.cursors) {
-                let body = render::item(item, &open.link);
-                let rid = item.rid.to_string();
-                let row = Row { position: cursor, rid: &rid, body: &body };
-                if run.push(row).map_err(|error| refused(&error))? == Flow::Done {
-                    break 'pages;
-                }
+    let (continuation, number) = match continuation(request, &open.rid)? {
+        Some(text) => text.split_once(KEPT).map_or((Some(text), None), |(text, number)| (Some(text), Some(number))),
+        None => (None, None),
+    };
+    let number = number.and_then(|text| u64::from_str_radix(text, 16).ok());
+    let kept = number.and_then(|number| service.kept_queries.take(number, &open.rid, range.as_ref()));
+    let fresh = || {
+        let run = query.start(continuation, max_items, millis(now)).map_err(|error| refused(&error))?;
+        Ok::<_, Problem>(Scan::new(run, range.clone(), hints.id_prefix.clone().unwrap_or_default()))
+    };
+    let kept = kept.map(|kept| match kept {
+        Kept::Scan(scan) => *scan,
+        Kept::Ahead(run) => Scan::new(*run, range.clone(), String::new()),
+    });
+    let mut scan = match kept {
+        Some(scan) if scan.run.is_of(&query) => scan.resized(max_items),
+        _ => fresh()?,
+    };
+    let deadline = Deadline::after(service.query_time);
+    let (page, charge, number) = loop {
+        let on = Arc::clone(open);
+        match service.workers.run(move |cancelled| scan.advance(&on, cancelled)).await?? {
+            Progress::Done(mut page, charge) => {
+                let ahead = page.ahead.take().map(|run| Kept::Ahead(Box::new(run)));
+                let keep = |kept| service.kept_queries.keep(kept, &open.rid, range.clone(), now);
+                break (page, charge, ahead.map(keep).transpose()?.flatten());
             }
-            match page.next {
-                Some(next) => listing.after = Some(next),
-                None => {
-                    at_end = true;
-                    break;
-                }
+            // Whether a full page is the last one is worth a look at what follows, but not a second.
+            Progress::More(more) if !deadline.is_over() && !more.run.is_full() => scan = more,
+            Progress::More(more) if more.run.is_streaming() => match more.finish(false)? {
+                Progress::Done(page, charge) => break (page, charge, None),
+                Progress::More(more) => scan = more,
+            },
+            Progress::More(mut more) => {
+                let continuation = Some(more.run.origin().map_err(|error| refused(&error))?);
+                let charge = std::mem::take(&mut more.charge);
+                let number = service.kept_queries.keep(Kept::Scan(Box::new(more)), &open.rid, range.clone(), now)?;
+                break (Page { rows: Vec::new(), continuation, ahead: None }, charge, number);
             }
         }
-    }
-    let page = run.finish(at_end).map_err(|error| refused(&error))?;
+    };
     let mut list = List::new(&open.rid, "Documents", page.rows.iter().map(|row| row.len() + 1).sum());
     for row in &page.rows {
         list.next().extend_from_slice(row);
     }
     let mut reply = lists::reply(open, &scope, list.count(), list.finish()).await?;
     reply.charge(charge);
-    if let Some(next) = &page.continuation {
-        reply.set_text(&names::CONTINUATION, &lists::bind(&open.rid, next));
+    if let Some(mut next) = page.continuation {
+        if let Some(number) = number {
+            next.push_str(&format!("{KEPT}{number:x}"));
+        }
+        reply.set_text(&names::CONTINUATION, &lists::bind(&open.rid, &next));
     }
     Ok(reply)
+}
+
+/// The query of a request; long ones are parsed on another thread.
+async fn bound_elsewhere(service: &Service, request: &Request<'_>) -> Answer<Bound> {
+    if request.body.len() < LONG_QUERY {
+        return bound(request);
+    }
+    let body = request.body.clone();
+    service.workers.run(move |_| Bound::from_body(&body).map_err(|error| refused(&error))).await?
 }
 
 /// Where a query over what `owner` holds goes on.
@@ -153,6 +192,8 @@ pub(crate) fn resources(
     };
     let mut run = query.start(continuation, max_items, millis(now)).map_err(|error| refused(&error))?;
     let mut at_end = true;
+    let deadline = Deadline::after(RESOURCE_TIME);
+    let stop = || deadline.is_over();
     let text = |resource: &Value, name: &str| resource.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
     // By id, which is where the next page goes on.
     let by_id: BTreeMap<String, &Value> = all.iter().map(|resource| (text(resource, "id"), resource)).collect();
@@ -163,7 +204,8 @@ pub(crate) fn resources(
         }
         let mut body = BytesMut::new();
         body.extend_from_slice(resource.to_string().as_bytes());
-        if run.push(Row { position, rid: &rid, body: &body }).map_err(|error| refused(&error))? == Flow::Done {
+        let row = Row { position, rid: &rid, body: &body };
+        if run.push_until(row, &stop).map_err(|error| refused(&error))? == Flow::Done {
             at_end = false;
             break;
         }

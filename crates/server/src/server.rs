@@ -8,18 +8,22 @@ use parking_lot::RwLock;
 use crate::{
     activity::Activities,
     auth::Keys,
+    contract::watch::Watches,
     faults::Faults,
     net::{
         self, Listening,
         connection::Serving,
         failures::Failures,
+        memory::MemoryBudget,
         tls::{Reload, Tls},
     },
     open::Containers,
+    query::{KeptQueries, Workers},
     service::Service,
+    storage::Storage,
 };
 
-/// What clients may make grow, and how far.
+/// Resource limits.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The longest body of a request, in bytes. Default: 4 MiB, a batch of 2 MiB with room for escapes.
@@ -29,7 +33,8 @@ pub struct Limits {
     /// The most bytes of all headers together, no less than 8 KiB. Default: 64 KiB, since session tokens grow with
     /// ranges.
     pub max_header_bytes: usize,
-    /// The most connections in all. Default: 4,096.
+    /// The most connections in all; fewer if the process may not open enough files, so that some are left for the store.
+    /// Default: 4,096.
     pub max_connections: usize,
     /// The most connections from one address. Default: 2,048.
     pub max_connections_per_address: usize,
@@ -39,9 +44,17 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// How long a client may take for a body. Default: 30 s.
     pub body_timeout: Duration,
+    /// How long a client may take nothing, or less than 64 KiB, of a response that waits for it. Default: 30 s.
+    pub write_timeout: Duration,
+    /// How many bytes the bodies of all requests and responses under way hold together before new requests are answered
+    /// with 429. Those that have begun go on, so a few more are possible. Default: 256 MiB.
+    pub max_memory_bytes: usize,
     /// How often a silent HTTP/2 client is asked whether it is there, and how long it may take to say so. Default:
     /// 30 s.
     pub keep_alive: Duration,
+    /// After this time a page of a query ends, complete or not; its continuation goes on. Default: 1 s; Cosmos DB allows
+    /// itself five times as much.
+    pub query_time: Duration,
     /// How long requests under way may take when the server stops. Default: 10 s.
     pub grace: Duration,
 }
@@ -57,7 +70,10 @@ impl Default for Limits {
             max_streams: 256,
             header_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            max_memory_bytes: 256 * 1024 * 1024,
             keep_alive: Duration::from_secs(30),
+            query_time: Duration::from_secs(1),
             grace: Duration::from_secs(10),
         }
     }
@@ -98,6 +114,8 @@ pub struct Builder {
     faults: bool,
     clock: Arc<dyn Clock>,
     plain_beyond_loopback: bool,
+    account_hosts: Vec<String>,
+    storage: Option<Arc<dyn Storage>>,
 }
 
 impl Builder {
@@ -114,6 +132,8 @@ impl Builder {
             faults: false,
             clock: Arc::new(SystemClock),
             plain_beyond_loopback: false,
+            account_hosts: Vec::new(),
+            storage: None,
         }
     }
 
@@ -141,7 +161,20 @@ impl Builder {
         self
     }
 
-    /// What clients may make grow.
+    /// A name under which clients reach the server. With the emulator's key, which everybody knows, requests under other
+    /// names than this, `localhost` and loopback addresses are refused. Default: none.
+    pub fn account_host(mut self, host: impl Into<String>) -> Self {
+        self.account_hosts.push(host.into());
+        self
+    }
+
+    /// Where `/healthz` and verification ask about the store itself. Default: nowhere; the store counts as well.
+    pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
+        self.storage = Some(storage);
+        self
+    }
+
+    /// Resource limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -217,9 +250,16 @@ impl Builder {
             retention: self.retention,
             faults: Faults::default(),
             faults_allowed: self.faults,
+            watches: Watches::default(),
+            account_hosts: self.account_hosts,
+            storage: self.storage,
+            query_time: self.limits.query_time,
+            workers: Workers::new(),
+            kept_queries: KeptQueries::default(),
         };
         let serving = Arc::new(Serving {
             service,
+            memory: Arc::new(MemoryBudget::new(self.limits.max_memory_bytes)),
             limits: self.limits,
             failures: Failures::default(),
             activities: Activities::new(),
@@ -290,6 +330,7 @@ impl Server {
 
     /// Accepts no more, answers what is under way, closes.
     pub async fn stop(self) {
+        self.serving.service.watches.close();
         self.listening.stop().await;
     }
 

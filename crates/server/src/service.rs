@@ -14,13 +14,15 @@ use crate::{
     account, admin,
     auth::{self, Access, Keys, Signed},
     batch,
+    contract::watch::Watches,
     exchange::{Reply, Request},
     faults::{Faults, Trouble},
-    feed, items, lists, names, offers,
+    feed, host_check, items, lists, names, offers,
     open::{Containers, Open},
     path::Target,
     problem::{Answer, Problem, substatus},
     query, session,
+    storage::Storage,
 };
 
 /// Everything that answers need.
@@ -37,6 +39,14 @@ pub(crate) struct Service {
     pub(crate) retention: Option<Duration>,
     pub(crate) faults: Faults,
     pub(crate) faults_allowed: bool,
+    pub(crate) watches: Watches,
+    /// Names beside localhost under which the server is reached.
+    pub(crate) account_hosts: Vec<String>,
+    pub(crate) storage: Option<Arc<dyn Storage>>,
+    /// A page of a query ends after this time.
+    pub(crate) query_time: Duration,
+    pub(crate) workers: query::Workers,
+    pub(crate) kept_queries: query::KeptQueries,
 }
 
 impl Service {
@@ -46,15 +56,22 @@ impl Service {
             return Err(Problem::new(StatusCode::FORBIDDEN, "this key may read but not write: use another"));
         }
         let trouble = self.faults.trouble(request.method.as_str(), raw_path, &request.path, &*self.clock);
-        match trouble {
+        let reply = match trouble {
             Some(Trouble::Before(problem)) => Err(problem),
             Some(Trouble::After(problem)) => self.route(request).await.and(Err(problem)),
             None => self.route(request).await,
-        }
+        };
+        reply.map(|mut reply| {
+            reply.set_text(&header::CONTENT_LOCATION, &format!("{}{raw_path}", request.endpoint()));
+            reply
+        })
     }
 
     /// What a request may do. Looks at its headers only.
     pub(crate) fn authorize(&self, request: &Request<'_>) -> Answer<Access> {
+        if self.keys.read().has_emulator_key() {
+            host_check::check(&request.headers, request.authority, &self.account_hosts)?;
+        }
         let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
         let signed = Signed {
             authorization: text(&header::AUTHORIZATION),
@@ -76,13 +93,30 @@ impl Service {
     /// asked seldom, or takes long anyway, is boxed here and in [`Self::inside_open`].
     async fn route(&self, request: &Request<'_>) -> Answer<Reply> {
         match &request.path.target {
-            Target::Account => only(request, &Method::GET)
-                .map(|()| Reply::json(StatusCode::OK, &account::account(&self.account, &request.endpoint()))),
+            Target::Account => {
+                only(request, &Method::GET)?;
+                let mut reply = Reply::json(StatusCode::OK, &account::account(&self.account, &request.endpoint()));
+                for (name, value) in account::STORAGE_HEADERS {
+                    reply.headers.insert(name, HeaderValue::from_static(value));
+                }
+                Ok(reply)
+            }
             Target::Databases => Box::pin(self.databases(request)).await,
             Target::Database(database) => Box::pin(self.database(request, database)).await,
-            Target::Users(database) => {
+            Target::Users(database, None) if request.method == Method::GET => {
+                let info = Box::pin(self.database_info(database)).await?;
+                empty_feed(request, &info.rid.to_string(), "Users")
+            }
+            Target::Users(database, user) => {
                 Box::pin(self.database_info(database)).await?;
-                empty_feed(request, "", "Users")
+                match (&request.method, user) {
+                    (&Method::GET | &Method::DELETE, Some(user)) => {
+                        Err(Problem::not_found(format!("there is no user {user}: users are not supported")))
+                    }
+                    _ => Err(Problem::bad_request(
+                        "users and permissions are not supported: clients sign with the account's keys",
+                    )),
+                }
             }
             Target::Containers(database) => Box::pin(self.containers(request, database)).await,
             Target::Container(database, container) => Box::pin(self.container(request, database, container)).await,
@@ -92,7 +126,7 @@ impl Service {
             Target::Items(database, container)
             | Target::Item(database, container, _)
             | Target::Ranges(database, container)
-            | Target::Scripts(database, container, _) => self.inside(request, database, container).await,
+            | Target::Scripts(database, container, ..) => self.inside(request, database, container).await,
         }
     }
 
@@ -111,7 +145,7 @@ impl Service {
         }
     }
 
-    async fn inside_open(&self, request: &Request<'_>, open: &Open) -> Answer<Reply> {
+    async fn inside_open(&self, request: &Request<'_>, open: &Arc<Open>) -> Answer<Reply> {
         if let Some(intended) = request.text(&names::INTENDED_COLLECTION)?
             && intended != open.rid
         {
@@ -130,10 +164,15 @@ impl Service {
         }
         match (&request.path.target, &request.method) {
             (Target::Ranges(..), &Method::GET) => Box::pin(ranges(request, open)).await,
-            (Target::Scripts(.., kind), &Method::GET) => empty_feed(request, &open.rid, script_member(kind)),
-            (Target::Scripts(.., kind), _) => {
-                Err(Problem::bad_request(format!("{kind} are not supported: run such code in a change feed processor")))
+            (Target::Scripts(.., kind, None), &Method::GET) => empty_feed(request, &open.rid, script_member(kind)),
+            (Target::Scripts(.., kind, Some(id)), &Method::GET | &Method::DELETE) => {
+                Err(Problem::not_found(format!("there is nothing called {id} among the {}", script_words(kind))))
             }
+            (Target::Scripts(.., kind, _), _) if is_query(request) => empty_query(&open.rid, script_member(kind)),
+            (Target::Scripts(.., kind, _), _) => Err(Problem::bad_request(format!(
+                "{} are not supported: run such code in a change feed processor",
+                script_words(kind)
+            ))),
             (Target::Items(..), &Method::GET) => match feed::mode(request)? {
                 Some(mode) => feed::read(request, open, mode).await,
                 None => Box::pin(lists::read(request, open)).await,
@@ -143,7 +182,7 @@ impl Service {
             }
             (Target::Items(..), &Method::POST) if request.flag(&names::IS_QUERY_PLAN) => query::plan(request, open),
             (Target::Items(..), &Method::POST) if is_query(request) => {
-                Box::pin(query::items(request, open, self.clock.wall())).await
+                Box::pin(query::items(self, request, open)).await
             }
             (Target::Items(..), &Method::POST) => items::create(request, open).await,
             (Target::Item(.., id), &Method::GET) => items::read(request, open, id).await,
@@ -282,6 +321,9 @@ fn is_read(request: &Request<'_>) -> bool {
         }
         (&Method::POST, Target::Databases | Target::Containers(_)) => is_query(request),
         (&Method::POST, Target::Offers) => true,
+        (&Method::POST, Target::Admin(name)) => {
+            changefeed_protocol::Target::parse(name).is_some_and(|target| target.is_read())
+        }
         _ => false,
     }
 }
@@ -312,7 +354,7 @@ async fn ranges(request: &Request<'_>, open: &Open) -> Answer<Reply> {
     let mut reply = if known == Some(&etag) {
         Reply::new(StatusCode::NOT_MODIFIED, "")
     } else {
-        Reply::json(StatusCode::OK, &account::ranges(open, &live))
+        Reply::json(StatusCode::OK, &account::ranges(open, &live, open.newest().await?))
     };
     reply.set(&names::ITEM_COUNT, HeaderValue::from(if known == Some(&etag) { 0 } else { live.len() }));
     for (name, value) in [(&names::CONTENT_PATH, &open.rid_header), (&names::ALT_CONTENT_PATH, &open.name_header)] {
@@ -330,6 +372,20 @@ fn script_member(kind: &str) -> &'static str {
         "udfs" => "UserDefinedFunctions",
         _ => "Conflicts",
     }
+}
+
+/// What the word in a path stands for.
+fn script_words(kind: &str) -> &'static str {
+    match kind {
+        "sprocs" => "stored procedures",
+        "triggers" => "triggers",
+        "udfs" => "user-defined functions",
+        _ => "conflicts",
+    }
+}
+
+fn empty_query(owner: &str, member: &str) -> Answer<Reply> {
+    Ok(Reply::json(StatusCode::OK, &json!({ "_rid": owner, member: [], "_count": 0 })))
 }
 
 fn empty_feed(request: &Request<'_>, owner: &str, member: &str) -> Answer<Reply> {

@@ -135,7 +135,7 @@ fn session() -> (Vec<Ask>, Vec<Ask>) {
         Ask::post(DOCS, no_id).key("a"),
         Ask::post(DOCS, json!([item("x")])).key("a"),
         Ask::put(&one, item("one")).key("a").with("if-match", "\"0\""),
-        Ask::put(&one, item("other")).key("a"),
+        Ask::put(&one, item("other")).key("a").with("if-match", "\"0\""),
         Ask::patch(&one, bad_patch).key("a"),
         Ask::patch(&one, incr).key("a"),
         Ask::batch(DOCS, &bad_batch).key("b"),

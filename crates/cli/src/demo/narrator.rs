@@ -145,8 +145,8 @@ impl Memory {
                 Some(format!("{name} has caught up on range {lease}"))
             }
             // The delegate reports its own failures, with the attempt.
-            Notification::Error(_, Failure::Delegate(_)) => None,
-            Notification::Error(_, failure) => Some(format!("{name} reports: {failure}")),
+            Notification::Error(report) if matches!(report.failure, Failure::Delegate(_)) => None,
+            Notification::Error(report) => Some(format!("{name} reports: {}", report.failure)),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 mod catalog;
 mod plan;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use changefeed_core::{Error, ErrorKind, Result, WriteResult};
 use tokio::sync::oneshot;
@@ -17,6 +17,7 @@ use crate::{
     descriptor::CATALOG,
     engine::Durability,
     format::frame::{FrameKind, HEADER_BYTES},
+    health::{HealthReport, Task},
     log::{
         Segment, io_error, recent,
         writer::{FrameBuffer, LogWriter, RollError},
@@ -29,6 +30,12 @@ const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
 /// In relaxed mode there is a sync after this many groups at the latest.
 const RELAXED_GROUPS: u32 = 4096;
+
+/// Expired items are deleted in groups of about this many bytes of log.
+const EXPIRE_BYTES: usize = 256 * 1024;
+
+/// So many records out of retention are let go of at once.
+const PURGE_RECORDS: usize = 5_000;
 
 /// How often expired items and history out of retention are looked for, in milliseconds.
 pub(crate) const TIDY_INTERVAL_MS: u64 = 500;
@@ -51,8 +58,11 @@ pub(crate) struct Committer {
     durability: Durability,
     unsynced_groups: u32,
     last_tidy: u64,
+    /// There are more expired items, or more versions out of retention, than one look takes care of.
+    backlog: bool,
     buffer: FrameBuffer,
     refusal: Option<Refusal>,
+    health: Arc<HealthReport>,
 }
 
 /// Why nothing more is written.
@@ -63,9 +73,9 @@ enum Refusal {
 }
 
 impl Committer {
-    pub(crate) fn new(writer: LogWriter, durability: Durability) -> Self {
+    pub(crate) fn new(writer: LogWriter, durability: Durability, health: Arc<HealthReport>) -> Self {
         let buffer = FrameBuffer::new();
-        Self { writer, durability, unsynced_groups: 0, last_tidy: 0, buffer, refusal: None }
+        Self { writer, durability, unsynced_groups: 0, last_tidy: 0, backlog: false, buffer, refusal: None, health }
     }
 
     /// Performs commands in order. Neighbouring writes share frames and syncs.
@@ -127,7 +137,9 @@ impl Committer {
             return Ok(());
         }
         if !self.writer.has_room(&group.frame) {
-            self.roll(shared, &group.frame)?;
+            let rolled = self.roll(shared, &group.frame);
+            self.health.note(Task::Roll, &rolled);
+            rolled?;
         }
         let records = HEADER_BYTES..group.frame.bytes.len();
         let (segment, base) = match self.append(group) {
@@ -224,32 +236,53 @@ impl Committer {
         self.unsynced_groups > 0
     }
 
+    /// Whether tidying up goes on at once.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.backlog && self.refusal.is_none()
+    }
+
     fn tidy_if_due(&mut self, shared: &Shared) {
         let now = shared.clock.wall().as_millis();
-        if now.abs_diff(self.last_tidy) >= TIDY_INTERVAL_MS && self.refusal.is_none() {
-            // A failure refuses all later writes, which is where it is reported.
-            drop(self.tidy(shared));
+        if (self.backlog || now.abs_diff(self.last_tidy) >= TIDY_INTERVAL_MS) && self.refusal.is_none() {
+            // A failure is reported by `fail`, or met again next time. Without threads nobody would go on later.
+            self.backlog = self.tidy_some(shared).unwrap_or(false);
+            while self.backlog && shared.is_inline() {
+                self.backlog = self.tidy_some(shared).unwrap_or(false);
+            }
         }
     }
 
     fn tidy(&mut self, shared: &Shared) -> Result<()> {
+        while self.tidy_some(shared)? {}
+        Ok(())
+    }
+
+    /// Deletes some of what has expired and lets go of some history: not more than writers and readers may wait for. Says
+    /// whether there is more.
+    fn tidy_some(&mut self, shared: &Shared) -> Result<bool> {
         self.check_open()?;
         let now = shared.clock.wall();
         self.last_tidy = now.as_millis();
-        loop {
-            let mut group = Group::new(now, FrameBuffer::new());
-            group.expire(&shared.state.read(), GROUP_BYTES);
-            if group.frame.is_empty() {
-                break;
-            }
-            self.commit(shared, &mut group)?;
-        }
+        let mut group = Group::new(now, FrameBuffer::new());
+        group.expire(&shared.state.read(), EXPIRE_BYTES);
+        let expired = !group.frame.is_empty();
+        self.commit(shared, &mut group)?;
         let mut state = shared.state.write();
         let crate::state::State { indexes, segments, .. } = &mut *state;
+        let mut left = PURGE_RECORDS;
+        let mut buried = false;
         for index in indexes.values_mut() {
-            index.purge(now.as_millis(), &mut |location| segments.bury(location));
+            let mut bury = |location| {
+                buried = true;
+                segments.bury(location);
+            };
+            left = index.purge(now.as_millis(), left, &mut bury);
         }
-        Ok(())
+        drop(state);
+        if buried {
+            shared.maintenance_wanted();
+        }
+        Ok(expired || left == 0)
     }
 
     fn close(&mut self, _shared: &Shared) -> Result<()> {
@@ -273,7 +306,9 @@ impl Committer {
 
     /// After a failed write or sync nobody knows what is on disk, and trying again may hide a loss: stop.
     pub(crate) fn fail(&mut self, what: &str, error: std::io::Error) -> Error {
-        self.refusal = Some(Refusal::Failed(format!("{what}: {error}")));
+        let cause = format!("{what}: {error}");
+        self.health.stop(&cause);
+        self.refusal = Some(Refusal::Failed(cause));
         io_error(what, error).with_unknown_effect()
     }
 }

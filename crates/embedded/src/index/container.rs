@@ -218,14 +218,16 @@ impl ContainerIndex {
         Some(entry)
     }
 
-    /// Lets go of history whose retention ended before `now`.
-    pub(crate) fn purge(&mut self, now: u64, bury: &mut impl FnMut(Location)) {
+    /// Lets go of history whose retention ended before `now`, at most `limit` records. Returns what is left of `limit`.
+    pub(crate) fn purge(&mut self, now: u64, limit: usize, bury: &mut impl FnMut(Location)) -> usize {
         let retention = match self.history {
             History::Off => 0,
             History::Milliseconds(retention) => retention,
-            History::Everything => return,
+            History::Everything => return limit,
         };
-        while self.retired.front().is_some_and(|(at, ..)| at.saturating_add(retention) < now) {
+        let mut left = limit;
+        while left > 0 && self.retired.front().is_some_and(|(at, ..)| at.saturating_add(retention) < now) {
+            left -= 1;
             let Some((_, key, place)) = self.retired.pop_front() else { break };
             let Some(entry) = self.range_of(&key.epk).and_then(|range| range.feed.find(place)) else { continue };
             match entry.fate {
@@ -242,6 +244,7 @@ impl ContainerIndex {
                 _ => {}
             }
         }
+        left
     }
 
     /// Whether compaction must keep the record.
@@ -285,7 +288,7 @@ impl ContainerIndex {
         self.expiring.extend(dated);
         self.history = history;
         // Without history every retired record is due, whatever its time.
-        self.purge(if history == History::Off { u64::MAX } else { now }, bury);
+        self.purge(if history == History::Off { u64::MAX } else { now }, usize::MAX, bury);
     }
 
     /// Cuts the key space anew. Ranges that keep their id keep their feed and those who wait for it.
@@ -307,10 +310,12 @@ impl ContainerIndex {
         }
         let mut orphans: Vec<Entry> = old.into_values().flat_map(|range| range.feed.into_entries()).collect();
         orphans.sort_by_key(|entry| entry.place);
+        fresh.sort_by(|(a, _), (b, _)| a.range.cmp(&b.range));
         let mut feeds: Vec<Vec<Entry>> = fresh.iter().map(|_| Vec::new()).collect();
         for entry in orphans {
-            if let Some(index) = fresh.iter().position(|(physical, _)| physical.range.contains(&entry.key.epk)) {
-                feeds[index].push(entry);
+            let at = fresh.partition_point(|(physical, _)| physical.range.max_exclusive() <= &entry.key.epk);
+            if let Some(feed) = feeds.get_mut(at) {
+                feed.push(entry);
             }
         }
         let made = fresh.into_iter().zip(feeds);

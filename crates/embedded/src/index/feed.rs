@@ -19,6 +19,8 @@ pub(crate) struct FeedLog {
     dead: usize,
     /// How many entries of each block no reader sees.
     hidden: Vec<usize>,
+    /// How many entries of each block are items as they are now.
+    latest: Vec<usize>,
 }
 
 impl FeedLog {
@@ -40,6 +42,10 @@ impl FeedLog {
         debug_assert!(self.entries.last().is_none_or(|last| last.place < entry.place));
         if self.entries.len().is_multiple_of(BLOCK) {
             self.hidden.push(0);
+            self.latest.push(0);
+        }
+        if let Some(latest) = self.latest.last_mut() {
+            *latest += usize::from(entry.is_item());
         }
         if let Some(hidden) = self.hidden.last_mut() {
             *hidden += usize::from(entry.fate.is_hidden());
@@ -63,6 +69,14 @@ impl FeedLog {
         near + self.entries.len().saturating_sub(next).saturating_sub(far)
     }
 
+    /// How many entries after `lsn` are items as they are now, expired or not.
+    pub(crate) fn latest_after(&self, lsn: u64) -> usize {
+        let from = self.first_after(lsn);
+        let (block, next) = (from / BLOCK, (from / BLOCK + 1) * BLOCK);
+        let near = self.entries[from..next.min(self.entries.len())].iter().filter(|entry| entry.is_item()).count();
+        near + self.latest.iter().skip(block + 1).sum::<usize>()
+    }
+
     fn first_after(&self, lsn: u64) -> usize {
         let next = Place { lsn: lsn.saturating_add(1), op: 0 }.packed();
         self.places.partition_point(|place| *place < next)
@@ -83,7 +97,9 @@ impl FeedLog {
         self.hidden[index / BLOCK] += usize::from(fate.is_hidden());
         self.hidden[index / BLOCK] -= usize::from(entry.fate.is_hidden());
         self.dead += usize::from(fate == Fate::Dead);
+        self.latest[index / BLOCK] -= usize::from(entry.is_item());
         entry.fate = fate;
+        self.latest[index / BLOCK] += usize::from(entry.is_item());
         Some(entry)
     }
 
@@ -116,6 +132,9 @@ impl FeedLog {
         self.hidden.clear();
         let hidden = |block: &[Entry]| block.iter().filter(|entry| entry.fate.is_hidden()).count();
         self.hidden.extend(self.entries.chunks(BLOCK).map(hidden));
+        self.latest.clear();
+        let latest = |block: &[Entry]| block.iter().filter(|entry| entry.is_item()).count();
+        self.latest.extend(self.entries.chunks(BLOCK).map(latest));
     }
 
     fn position(&self, place: Place) -> Option<usize> {
@@ -147,6 +166,8 @@ mod tests {
         for lsn in [0, 1, 7, 1022, 1023, 1024, 1025, 2048, 2900, newest - 1, newest, newest + 1] {
             let shown = log.after(lsn).iter().filter(|entry| !entry.fate.is_hidden()).count();
             assert_eq!(log.shown_after(lsn), shown, "after {lsn}");
+            let latest = log.after(lsn).iter().filter(|entry| entry.is_item()).count();
+            assert_eq!(log.latest_after(lsn), latest, "after {lsn}");
         }
     }
 

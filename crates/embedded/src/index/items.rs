@@ -21,65 +21,88 @@ pub(crate) struct ItemState {
     pub(crate) stale: u32,
 }
 
-/// A map from keys to the newest record of each.
+/// Where an item stands in a listing: by the first bytes of its EPK, then in the order of creation, as in Azure Cosmos DB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ListPlace {
+    pub(crate) head: u128,
+    pub(crate) number: u64,
+}
+
+impl ListPlace {
+    /// Before all items of an EPK.
+    pub(crate) fn before(epk: &Epk) -> Self {
+        Self { head: head(epk).0, number: 0 }
+    }
+}
+
+/// The newest record of each key, and the live items in the order of listings and by number.
 #[derive(Debug, Default)]
-pub(crate) struct Items(BTreeMap<Slot, ItemState>);
+pub(crate) struct Items {
+    newest: BTreeMap<Slot, ItemState>,
+    listed: BTreeMap<ListPlace, Arc<Key>>,
+    by_number: BTreeMap<u64, Arc<Key>>,
+}
 
 impl Items {
     pub(crate) fn get(&self, key: &Arc<Key>) -> Option<&ItemState> {
-        self.0.get(&Slot::new(key))
+        self.newest.get(&Slot::new(key))
     }
 
     pub(crate) fn get_mut(&mut self, key: &Arc<Key>) -> Option<&mut ItemState> {
-        self.0.get_mut(&Slot::new(key))
+        self.newest.get_mut(&Slot::new(key))
     }
 
     /// Sets the state of a key; returns the one before.
     pub(crate) fn insert(&mut self, key: &Arc<Key>, state: ItemState) -> Option<ItemState> {
-        self.0.insert(Slot::new(key), state)
+        let old = self.newest.insert(Slot::new(key), state);
+        let number = |state: &ItemState| state.live.then_some(state.ordinal);
+        let (before, after) = (old.as_ref().and_then(number), number(&state));
+        if before != after {
+            let head = head(&key.epk).0;
+            if let Some(number) = before {
+                self.listed.remove(&ListPlace { head, number });
+                self.by_number.remove(&number);
+            }
+            if let Some(number) = after {
+                self.listed.insert(ListPlace { head, number }, Arc::clone(key));
+                self.by_number.insert(number, Arc::clone(key));
+            }
+        }
+        old
     }
 
+    /// Removes a key that is no item any more.
     pub(crate) fn remove(&mut self, key: &Arc<Key>) {
-        self.0.remove(&Slot::new(key));
+        debug_assert!(self.get(key).is_none_or(|state| !state.live));
+        self.newest.remove(&Slot::new(key));
     }
 
-    /// All keys after `key`, or from the EPK `min` on, in order.
-    pub(crate) fn from(&self, key: Option<Key>, min: &Epk) -> impl Iterator<Item = (&Arc<Key>, &ItemState)> {
-        let bound = match key {
-            Some(key) => Bound::Excluded(Slot::new(&Arc::new(key))),
-            None => Bound::Included(Slot::lowest(min)),
-        };
-        self.0.range((bound, Bound::Unbounded)).filter_map(|(slot, state)| Some((slot.key.as_ref()?, state)))
+    /// The item with this document number.
+    pub(crate) fn numbered(&self, number: u64) -> Option<(&Arc<Key>, &ItemState)> {
+        let key = self.by_number.get(&number)?;
+        Some((key, self.get(key)?))
+    }
+
+    /// All items after a place, in order. EPKs ascend as far as their first 16 bytes.
+    pub(crate) fn after(&self, place: ListPlace) -> impl Iterator<Item = (ListPlace, &Arc<Key>)> {
+        self.listed.range((Bound::Excluded(place), Bound::Unbounded)).map(|(place, key)| (*place, key))
     }
 }
 
-/// A key, with the parts that decide most comparisons in front. Without a key: before all keys of its EPK.
+/// A key, with the parts that decide most comparisons in front.
 #[derive(Clone, Debug)]
 struct Slot {
     /// The first 16 bytes of the EPK: all of it, for most containers.
     head: u128,
     hash: u64,
     epk_is_head: bool,
-    key: Option<Arc<Key>>,
+    key: Arc<Key>,
 }
 
 impl Slot {
     fn new(key: &Arc<Key>) -> Self {
         let (head, epk_is_head) = head(&key.epk);
-        Self { head, hash: key.hash, epk_is_head, key: Some(Arc::clone(key)) }
-    }
-
-    fn lowest(epk: &Epk) -> Self {
-        Self { head: head(epk).0, hash: 0, epk_is_head: true, key: None }
-    }
-
-    fn cmp_slow(&self, other: &Self) -> Ordering {
-        match (&self.key, &other.key) {
-            (Some(a), Some(b)) => a.cmp(b),
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (None, None) => Ordering::Equal,
-        }
+        Self { head, hash: key.hash, epk_is_head, key: Arc::clone(key) }
     }
 }
 
@@ -103,10 +126,10 @@ impl Ord for Slot {
         }
         // Two EPKs of 16 bytes with equal heads are equal, so the hashes of the ids are what comes next.
         let (whole, hashes) = (self.epk_is_head && other.epk_is_head, self.hash.cmp(&other.hash));
-        if whole && hashes != Ordering::Equal && self.key.is_some() && other.key.is_some() {
+        if whole && hashes != Ordering::Equal {
             return hashes;
         }
-        self.cmp_slow(other)
+        self.key.cmp(&other.key)
     }
 }
 
@@ -142,7 +165,6 @@ mod tests {
             for b in &keys {
                 assert_eq!(Slot::new(a).cmp(&Slot::new(b)), a.cmp(b), "{a:?} {b:?}");
             }
-            assert!(Slot::lowest(&a.epk) < Slot::new(a));
         }
     }
 }

@@ -14,8 +14,12 @@ const SCAN_LIMIT: usize = 50_000;
 /// Room is made for at most so many changes at once, however many are asked for.
 const USUAL_ITEMS: usize = 100;
 
-/// How many bytes a page holds at most, transactions apart: as much as Azure Cosmos DB sends in one answer.
+/// How many bytes a page holds at most, previous images included, transactions apart: as much as Azure Cosmos DB sends in
+/// one response.
 const PAGE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// What a server puts around each image.
+const CHANGE_BYTES: u64 = 256;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -64,12 +68,11 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
     // first, which the processor does side by side.
     let near = entries.iter().take(wanted.max_items);
     std::hint::black_box(near.filter_map(|entry| entry.key.id.as_bytes().first()).fold(0_u8, |all, one| all ^ one));
-    let mut bytes = 0;
+    let mut bytes: u64 = 0;
     for (scanned, entry) in entries.iter().enumerate() {
         let last = picked.last().map(|picked| picked.place.lsn);
-        let full = picked.len() >= wanted.max_items || bytes >= PAGE_BYTES;
         if let Some(last) = last
-            && full
+            && picked.len() >= wanted.max_items
             && entry.place.lsn != last
         {
             return Selection::Page(picked, last);
@@ -86,7 +89,16 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
             let older = range.feed.find(entry.previous).filter(|older| older.fate != Fate::Dead);
             (entry.previous, older.map(|older| older.location))
         });
-        bytes += u64::from(entry.location.bytes);
+        let images = current.into_iter().chain(previous.and_then(|(_, location)| location));
+        let needed: u64 = images.map(|location| u64::from(location.bytes) + CHANGE_BYTES).sum();
+        // A transaction is never cut, and a change that is larger than a page has one for itself.
+        if let Some(last) = last
+            && bytes + needed > PAGE_BYTES
+            && entry.place.lsn != last
+        {
+            return Selection::Page(picked, last);
+        }
+        bytes += needed;
         let id = entry.key.id.clone();
         let Entry { place, ordinal, timestamp, .. } = *entry;
         picked.push(Picked { id, place, ordinal, timestamp, operation, current, previous });
@@ -112,6 +124,16 @@ fn shown_as(container: &ContainerIndex, entry: &Entry, wanted: &Wanted<'_>) -> O
 
 /// How many changes of the wanted kind come after `lsn`.
 pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>, lsn: u64) -> u64 {
+    let whole = wanted.range.contains_range(&range.physical.range) && wanted.not_before == 0;
+    if whole && wanted.mode == Mode::AllVersions {
+        return range.feed.shown_after(lsn) as u64;
+    }
+    if whole {
+        // Expired items are deleted within half a second, so there are few.
+        let is_here = |entry: &&Entry| entry.place.lsn > lsn && range.physical.range.contains(&entry.key.epk);
+        let expired = container.expired(wanted.now).filter_map(|key| container.item(key)).filter(is_here).count();
+        return range.feed.latest_after(lsn).saturating_sub(expired) as u64;
+    }
     let shown = range.feed.after(lsn).iter().filter(|entry| {
         entry.timestamp >= wanted.not_before
             && wanted.range.contains(&entry.key.epk)

@@ -33,14 +33,16 @@ pub(crate) struct Tolerance {
     pub(crate) overall: u64,
     /// Of a single segment, whatever the others look like.
     pub(crate) single: u64,
+    /// Whether one segment is rewritten at a time, because there is little room.
+    pub(crate) alone: bool,
 }
 
 impl Tolerance {
     /// While commits go on: rewriting competes with them.
-    pub(crate) const BUSY: Self = Self { overall: 40, single: 75 };
+    pub(crate) const BUSY: Self = Self { overall: 40, single: 75, alone: false };
 
     /// When there is nothing else to do.
-    pub(crate) const IDLE: Self = Self { overall: 10, single: 30 };
+    pub(crate) const IDLE: Self = Self { overall: 10, single: 30, alone: false };
 }
 
 /// What the choice looks at.
@@ -73,6 +75,7 @@ pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Op
     let small = |weight: &Weight| weight.live() < target / 4;
     let pair = || sealed.windows(2).position(|pair| pair.iter().all(small));
     let (first, mut last) = match (worst, pair()) {
+        (Some(worst), _) if tolerance.alone => return Some(worst..worst + 1),
         (Some(worst), _) => (worst, worst),
         (None, Some(first)) => (first, first + 1),
         (None, None) => return None,
@@ -322,7 +325,7 @@ mod tests {
         list.iter().map(|(used, dead)| Weight { used: *used, dead: *dead }).collect()
     }
 
-    const TOLERANCE: Tolerance = Tolerance { overall: 18, single: 50 };
+    const TOLERANCE: Tolerance = Tolerance { overall: 18, single: 50, alone: false };
 
     #[test]
     fn nothing_is_rewritten_while_little_is_dead() {
@@ -336,6 +339,12 @@ mod tests {
         assert_eq!(chosen(&[(100, 10), (100, 60), (100, 50), (100, 0)]), Some(1..3));
         assert_eq!(chosen(&[(100, 30), (100, 0)]), None);
         assert_eq!(chosen(&[(100, 40), (100, 0)]), Some(0..1));
+    }
+
+    #[test]
+    fn on_a_full_disk_the_segment_with_least_in_it_is_rewritten_alone() {
+        let alone = Tolerance { alone: true, ..TOLERANCE };
+        assert_eq!(choose(&weights(&[(100, 60), (100, 95), (100, 60)]), 100, alone), Some(1..2));
     }
 
     #[test]

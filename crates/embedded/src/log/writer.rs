@@ -121,7 +121,7 @@ impl LogWriter {
             // If it stays, it is removed when the folder is next opened.
             drop(self.vfs.remove(&small.name));
         }
-        let make = || Spare::prepare(&*self.vfs, "next.tmp", bytes.max(least));
+        let make = || Spare::prepare_within(&*self.vfs, "next.tmp", bytes.max(least), least);
         let spare = waiting.map_or_else(make, Ok).map_err(RollError::NotBegun)?;
         let next = begin(&*self.vfs, number, spare, bytes.max(least))?;
         self.mark(FrameKind::Seal).map_err(RollError::Halfway)?;
@@ -176,6 +176,21 @@ pub(crate) fn begin(vfs: &dyn Vfs, number: u32, spare: Spare, bytes: u64) -> Res
 }
 
 impl Spare {
+    /// Makes a file of `bytes` bytes, or of half of that, and so on down to `least`, on a disk that has little room left.
+    pub(crate) fn prepare_within(vfs: &dyn Vfs, name: &str, bytes: u64, least: u64) -> io::Result<Self> {
+        match Self::prepare(vfs, name, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && bytes > least => {
+                Self::prepare_within(vfs, name, (bytes / 2).max(least), least)
+            }
+            other => other,
+        }
+    }
+
+    /// Removes the file. If it stays, it is removed when the folder is next opened.
+    pub(crate) fn discard(self, vfs: &dyn Vfs) {
+        drop(vfs.remove(&self.name));
+    }
+
     /// Makes a file for the next segment: on a disk filled with zeros, so that the syncs of commits need not wait for
     /// the file system's own records, and a full disk is noticed before anything is written into it.
     pub(crate) fn prepare(vfs: &dyn Vfs, name: &str, bytes: u64) -> io::Result<Self> {

@@ -1,9 +1,9 @@
 //! A real folder.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -17,8 +17,13 @@ const LOCK_FILE: &str = "LOCK";
 #[derive(Debug)]
 pub(crate) struct Disk {
     folder: PathBuf,
+    /// Kept open: a process that has no descriptors left must still be able to sync names.
+    open_folder: File,
     _lock: File,
 }
+
+/// Only the owner reads and writes files of a store.
+const MODE: u32 = 0o600;
 
 /// Why a folder could not be locked.
 #[derive(Debug)]
@@ -34,11 +39,15 @@ impl Disk {
     pub(crate) fn lock(folder: &Path) -> Result<Self, LockError> {
         let open = || {
             fs::create_dir_all(folder)?;
-            OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK_FILE))
+            let mut options = OpenOptions::new();
+            let lock = options.create(true).truncate(false).write(true).mode(MODE).open(folder.join(LOCK_FILE))?;
+            // Versions before this one left it to the user's mask.
+            lock.set_permissions(Permissions::from_mode(MODE))?;
+            Ok::<_, io::Error>((lock, File::open(folder)?))
         };
-        let lock = open().map_err(LockError::Io)?;
+        let (lock, open_folder) = open().map_err(LockError::Io)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { folder: folder.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Self { folder: folder.to_owned(), open_folder, _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(LockError::Held),
             Err(fs::TryLockError::Error(error)) => Err(LockError::Io(error)),
         }
@@ -65,8 +74,7 @@ impl Vfs for Disk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn VfsFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.read(true).write(true).create(true).truncate(true).mode(MODE);
         Ok(Arc::new(DiskFile(options.open(self.folder.join(name))?)))
     }
 
@@ -79,7 +87,7 @@ impl Vfs for Disk {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        File::open(&self.folder)?.sync_all()
+        self.open_folder.sync_all()
     }
 
     fn likes_preallocation(&self) -> bool {

@@ -25,6 +25,7 @@ pub(crate) struct Inner {
     pub(crate) instance: Arc<str>,
     pub(crate) attempt: u32,
     pub(crate) first_lsn: Lsn,
+    pub(crate) epoch: u64,
     pub(crate) request_charge: f64,
     pub(crate) cancelled: CancellationToken,
     pub(crate) commands: CommandSender,
@@ -59,6 +60,18 @@ impl Context {
     /// Returns the LSN of the last change of the batch.
     pub fn last_lsn(&self) -> Lsn {
         self.last_lsn
+    }
+
+    /// Returns the position right after this batch, as a checkpoint stores it; `None` if the page goes on after this
+    /// batch. A sink that stores it together with the results of the batch can recognise a batch that comes again.
+    pub fn continuation(&self) -> Option<&str> {
+        self.progress.as_ref().map(|progress| progress.continuation.as_str())
+    }
+
+    /// Returns the number of this ownership of the lease: raised with every change of owner. A sink that refuses writes
+    /// with an epoch below the highest it has seen for a lease is safe from hosts that were taken for dead.
+    pub fn epoch(&self) -> u64 {
+        self.inner.epoch
     }
 
     /// Returns the request charge of the page, in request units; zero where the store does not charge.

@@ -1,99 +1,25 @@
 //! The user's delegate: receives batches of changes and returns a result for the batch or for each item.
 
 mod context;
+mod error;
+mod info;
 mod raw;
 
-use std::{fmt, future::Future, marker::PhantomData, time::Duration};
+use std::{future::Future, marker::PhantomData, time::Duration};
 
-use changefeed_core::{Change, Lsn, Operation, Timestamp};
+use changefeed_core::{Bytes, Change, Lsn, Operation, Timestamp, parse_item};
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::context::Inner as ContextInner;
 #[cfg(test)]
 pub(crate) use self::raw::tests::change;
-pub use self::{context::Context, raw::RawChanges};
+pub use self::{
+    context::Context,
+    error::{DelegateError, ErrorAt},
+    info::ChangeInfo,
+    raw::RawChanges,
+};
 use crate::runtime::BoxFuture;
-
-/// Why a delegate failed. Created from any error with `?`; [`ErrorAt::at`] names the failed item.
-pub struct DelegateError {
-    message: String,
-    chain: Vec<String>,
-    item: Option<usize>,
-    permanent: bool,
-}
-
-impl DelegateError {
-    /// Creates an error from a message.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), chain: Vec::new(), item: None, permanent: false }
-    }
-
-    /// Names the item that failed by its index in the batch; all items before it succeeded.
-    #[must_use]
-    pub fn at(mut self, item: usize) -> Self {
-        self.item = Some(item);
-        self
-    }
-
-    /// Marks a failure that a retry cannot fix, such as an item that does not parse: with a dead-letter container the
-    /// item is not retried. It still counts towards outage detection, see [`DeadLetter`](crate::DeadLetter).
-    #[must_use]
-    pub fn permanent(mut self) -> Self {
-        self.permanent = true;
-        self
-    }
-
-    /// Returns the index of the failed item, if known.
-    pub fn item(&self) -> Option<usize> {
-        self.item
-    }
-
-    /// Returns `true` if a retry cannot help.
-    pub fn is_permanent(&self) -> bool {
-        self.permanent
-    }
-
-    /// Returns the message and its causes, outermost first.
-    pub fn chain(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.message.as_str()).chain(self.chain.iter().map(String::as_str))
-    }
-}
-
-impl fmt::Display for DelegateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl fmt::Debug for DelegateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.chain().collect::<Vec<_>>().join(": "))
-    }
-}
-
-impl<E: std::error::Error> From<E> for DelegateError {
-    fn from(error: E) -> Self {
-        let mut chain = Vec::new();
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            chain.push(next.to_string());
-            cause = next.source();
-        }
-        Self { message: error.to_string(), chain, item: None, permanent: false }
-    }
-}
-
-/// Names the failed item: `send(order).await.map_err(|error| error.at(index))?`.
-pub trait ErrorAt {
-    /// Returns the error with the index of the failed item.
-    fn at(self, item: usize) -> DelegateError;
-}
-
-impl<E: std::error::Error> ErrorAt for E {
-    fn at(self, item: usize) -> DelegateError {
-        DelegateError::from(self).at(item)
-    }
-}
 
 /// The result of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,9 +84,14 @@ pub struct AllVersions;
 pub trait AcceptsMode<M>: Input {}
 
 /// The items of a batch as values of the user's type.
+///
+/// The store's system members (`_rid`, `_self`, `_etag`, `_attachments`, `_ts`, `_lsn`) are left out, so that
+/// `deny_unknown_fields` works; a struct that names one of them as a field gets it. [`Changes::with_info`] has what the
+/// store knows about each item.
 #[derive(Debug)]
 pub struct Changes<T> {
     items: Vec<T>,
+    raw: RawChanges,
 }
 
 impl<T> Changes<T> {
@@ -177,6 +108,16 @@ impl<T> Changes<T> {
     /// Iterates in order.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.items.iter()
+    }
+
+    /// Iterates in order, with id, partition key, LSN, etag, time and [`ChangeInfo::change_id`] of each item.
+    pub fn with_info(&self) -> impl ExactSizeIterator<Item = (&T, ChangeInfo<'_>)> {
+        self.items.iter().zip(self.raw.infos())
+    }
+
+    /// Returns the changes as the store returned them.
+    pub fn raw(&self) -> &RawChanges {
+        &self.raw
     }
 }
 
@@ -206,7 +147,7 @@ impl<T: DeserializeOwned + Send + 'static> Input for Changes<T> {
             Err(error) => Err((index, DelegateError::from(error).permanent())),
         };
         let items = changes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
-        Ok(Self { items })
+        Ok(Self { items, raw: changes.clone() })
     }
 }
 
@@ -229,10 +170,11 @@ pub struct Version<T> {
     pub timestamp: Timestamp,
 }
 
-/// The versions of a batch, for all-versions processors.
+/// The versions of a batch, for all-versions processors. System members are left out, as in [`Changes`].
 #[derive(Debug)]
 pub struct Versions<T> {
     versions: Vec<Version<T>>,
+    raw: RawChanges,
 }
 
 impl<T> Versions<T> {
@@ -249,6 +191,16 @@ impl<T> Versions<T> {
     /// Iterates in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Version<T>> {
         self.versions.iter()
+    }
+
+    /// Iterates in order, with partition key, etag and [`ChangeInfo::change_id`] of each version.
+    pub fn with_info(&self) -> impl ExactSizeIterator<Item = (&Version<T>, ChangeInfo<'_>)> {
+        self.versions.iter().zip(self.raw.infos())
+    }
+
+    /// Returns the changes as the store returned them.
+    pub fn raw(&self) -> &RawChanges {
+        &self.raw
     }
 }
 
@@ -273,8 +225,8 @@ impl<'a, T> IntoIterator for &'a Versions<T> {
 impl<T: DeserializeOwned + Send + 'static> Input for Versions<T> {
     fn parse(changes: &RawChanges) -> Result<Self, (usize, DelegateError)> {
         let parse = |(index, change): (usize, &Change)| {
-            let image = |body: &Option<changefeed_core::Bytes>| {
-                let parsed = body.as_deref().map(serde_json::from_slice::<T>).transpose();
+            let image = |body: &Option<Bytes>| {
+                let parsed = body.as_deref().map(parse_item::<T>).transpose();
                 parsed.map_err(|error| (index, DelegateError::from(error).permanent()))
             };
             Ok(Version {
@@ -287,7 +239,7 @@ impl<T: DeserializeOwned + Send + 'static> Input for Versions<T> {
             })
         };
         let versions = changes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
-        Ok(Self { versions })
+        Ok(Self { versions, raw: changes.clone() })
     }
 }
 

@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use changefeed_core::Change;
+use changefeed_core::{Change, ContainerIdentity};
+
+use super::info::ChangeInfo;
 
 /// Changes as the store returned them: bodies are bytes. A slice of a shared page; cheap to clone.
 ///
@@ -14,6 +16,7 @@ use changefeed_core::Change;
 pub struct RawChanges {
     page: Arc<Vec<Change>>,
     items: Range<usize>,
+    container: Option<Arc<ContainerIdentity>>,
 }
 
 impl RawChanges {
@@ -22,14 +25,28 @@ impl RawChanges {
     pub fn slice(&self, range: Range<usize>) -> Self {
         let place = |at: usize| self.items.start + at.min(self.items.len());
         let (start, end) = (place(range.start), place(range.end));
-        Self { page: Arc::clone(&self.page), items: start..end.max(start) }
+        Self { page: Arc::clone(&self.page), items: start..end.max(start), container: self.container.clone() }
+    }
+
+    /// Iterates in order, with partition key, etag and [`ChangeInfo::change_id`] of each change.
+    pub fn with_info(&self) -> impl ExactSizeIterator<Item = (&Change, ChangeInfo<'_>)> {
+        self.iter().zip(self.infos())
+    }
+
+    /// The changes with the container that they are from.
+    pub(crate) fn of(changes: Vec<Change>, container: &Arc<ContainerIdentity>) -> Self {
+        Self { container: Some(Arc::clone(container)), ..Self::from(changes) }
+    }
+
+    pub(super) fn infos(&self) -> impl ExactSizeIterator<Item = ChangeInfo<'_>> {
+        self.iter().map(|change| ChangeInfo::new(change, self.container.as_deref()))
     }
 }
 
 impl From<Vec<Change>> for RawChanges {
     fn from(changes: Vec<Change>) -> Self {
         let items = 0..changes.len();
-        Self { page: Arc::new(changes), items }
+        Self { page: Arc::new(changes), items, container: None }
     }
 }
 
@@ -40,7 +57,8 @@ impl RawChanges {
             [range] => self.slice(range.clone()),
             ranges => {
                 let chosen = ranges.iter().filter_map(|range| self.get(range.clone()));
-                chosen.flat_map(|changes| changes.iter().cloned()).collect::<Vec<_>>().into()
+                let chosen: Vec<Change> = chosen.flat_map(|changes| changes.iter().cloned()).collect();
+                Self { container: self.container.clone(), ..Self::from(chosen) }
             }
         }
     }

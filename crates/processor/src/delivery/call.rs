@@ -14,6 +14,7 @@ use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
 };
+use tracing::Instrument;
 
 use super::Call;
 use crate::{
@@ -24,12 +25,14 @@ use crate::{
         prefix::LeaseToken,
         signals::{CommandSender, Progress},
     },
+    notification::FailedBatch,
 };
 
 /// What a call needs to know.
 pub(crate) struct CallRequest<'a> {
     pub(crate) lease: &'a LeaseToken,
     pub(crate) range: &'a FeedRange,
+    pub(crate) epoch: u64,
     pub(crate) page: RawChanges,
     pub(crate) request_charge: f64,
     pub(crate) call: Call,
@@ -60,20 +63,24 @@ pub(crate) struct RunningCall {
 }
 
 impl RunningCall {
-    pub(crate) fn start(host: &HostContext, request: CallRequest<'_>) -> Self {
-        let CallRequest { lease, range, page, request_charge, call, progress, whole, commands } = request;
+    /// Begins a call. Also returns what a report of its failure says about it.
+    pub(crate) fn start(host: &HostContext, request: CallRequest<'_>) -> (Self, FailedBatch) {
+        let CallRequest { lease, range, epoch, page, request_charge, call, progress, whole, commands } = request;
         let changes = page.select(call.items.ranges());
         let cancelled = CancellationToken::new();
         let lsn = |change: Option<&Change>| change.map(|change| change.lsn).unwrap_or_default();
+        let (first_lsn, last_lsn) = (lsn(changes.first()), lsn(changes.last()));
+        let batch = FailedBatch { first_lsn, last_lsn, items: changes.len(), attempt: call.attempt };
         let context = Context {
-            last_lsn: lsn(changes.last()),
+            last_lsn,
             progress,
             inner: Arc::new(ContextInner {
                 lease: lease.clone(),
                 range: range.clone(),
                 instance: Arc::clone(&host.instance),
                 attempt: call.attempt,
-                first_lsn: lsn(changes.first()),
+                first_lsn,
+                epoch,
                 request_charge,
                 cancelled: cancelled.clone(),
                 commands: commands.clone(),
@@ -92,9 +99,10 @@ impl RunningCall {
             drop(reply.send(answer));
         };
         let name = format!("delegate[{}/{lease}]", host.name);
-        let task = AbortOnDropHandle::new(host.runtime.spawn(&name, Box::pin(task)));
+        let span = tracing::info_span!(parent: &host.span, "delegate", lease = %lease, attempt = call.attempt);
+        let task = AbortOnDropHandle::new(host.runtime.spawn(&name, Box::pin(task.instrument(span))));
         let guard = Some(cancelled.clone().drop_guard());
-        Self { answer, page, task, cancelled, guard }
+        (Self { answer, page, task, cancelled, guard }, batch)
     }
 
     /// Lets `Context::cancelled` fire.

@@ -128,7 +128,7 @@ impl Delivery {
         let exhausted = limit.is_some_and(|limit| failures >= limit || error.is_permanent());
         let reason = format!("{error:?}");
         let mut report = Report { retrying: Some(Retrying { failures, reason: reason.clone() }), ..Report::default() };
-        let errors: Vec<String> = error.chain().map(str::to_owned).collect();
+        let errors: Vec<String> = error.chain().collect();
         let permanent = error.is_permanent();
         report.error = Some(error);
         let (done, rest) = batch.items.split_at(named.unwrap_or(0));

@@ -150,6 +150,10 @@ impl<'a> Bootstrap<'a> {
         let listing = self.store.list().await?;
         self.check_leases(&listing)?;
         let ranges = self.monitored.feed_ranges().await?;
+        if let Some((_, reason)) = listing.unresolved(&ranges).into_iter().next() {
+            // A new lease could begin past its checkpoint, or work beside its owner.
+            return Err(Error::new(ErrorKind::Corrupt, reason));
+        }
         let positions = self.first_positions(&ranges).await?;
         let missing = coverage::missing(&ranges, &listing.range_leases(&ranges));
         for some in missing.chunks(AT_ONCE) {
@@ -180,6 +184,7 @@ impl<'a> Bootstrap<'a> {
         let field = self.store.partition_key_field(&id);
         let mut info = InfoDocument::new(&id, field.clone(), positions);
         info.set_store(self.monitored.identity().store.as_str());
+        info.set_account_host(&self.monitored.identity().account_host);
         let until = lock.keep().await?;
         if self.ensure(&id, field.as_deref(), info.to_json(), until).await? {
             return Ok(positions.clone());

@@ -189,7 +189,7 @@ impl Host {
     }
 
     fn report(&self, lease: Option<LeaseToken>, failure: Failure) {
-        self.context.notifier.notify(Notification::Error(lease, failure));
+        self.context.notifier.notify(Notification::error(lease, failure));
     }
 
     /// Reports a problem unless the same was reported of the same thing before.

@@ -42,6 +42,8 @@ struct Seen {
     etag: Option<ETag>,
     sign: SignOfLife,
     since: Duration,
+    /// For how long it was silent before that, by the store's clock; zero if that is not known.
+    before: Duration,
 }
 
 /// A lease task, as its host knows it. Dropping it aborts the task.
@@ -76,17 +78,16 @@ pub(crate) struct Records(BTreeMap<LeaseToken, LeaseRecord>);
 impl LeaseRecord {
     /// Whether nothing was written to the lease for as long as its owner promised.
     pub(crate) fn is_silent(&self, now: Duration) -> bool {
-        self.seen.as_ref().is_some_and(|seen| now.saturating_sub(seen.since) >= self.expires_after)
+        self.seen.as_ref().is_some_and(|seen| now.saturating_sub(seen.since) + seen.before >= self.expires_after)
     }
 
     fn see(&mut self, etag: Option<ETag>, sign: SignOfLife, now: Duration) {
-        let since = match &self.seen {
+        let (since, before) = match &self.seen {
             Some(seen) if seen.etag.is_some() && seen.etag == etag => return,
-            // Somebody else wrote: a request, its end, a pause.
-            Some(seen) if seen.sign == sign && sign.is_dated() => seen.since,
-            _ => now,
+            Some(seen) if sign.is_only_asked(&seen.sign) => (seen.since, seen.before),
+            _ => (now, Duration::ZERO),
         };
-        self.seen = Some(Seen { etag, sign, since });
+        self.seen = Some(Seen { etag, sign, since, before });
     }
 
     fn take_in(
@@ -140,7 +141,11 @@ impl Records {
         self.0.retain(|token, record| record.task.is_some() || listing.find(token).is_some());
         for lease in &listing.leases {
             let record = self.entry(&lease.document.token);
+            let first = record.seen.is_none();
             record.take_in(&lease.document, &lease.etag, own_expiration, instance, now);
+            if let (true, Some(seen), Some(age)) = (first, &mut record.seen, listing.ages.get(&lease.document.token)) {
+                seen.before = *age;
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use changefeed_core::{Container, Mode};
+use changefeed_core::{Container, ContainerIdentity, Mode};
 use parking_lot::Mutex;
 
 use super::{
@@ -10,15 +10,18 @@ use super::{
     writer::Identity,
 };
 use crate::{
-    delegate::Delegate, delivery::dead_letter::DeadLetter, notification::Notifier, options::Options, runtime::Runtime,
+    delegate::Delegate, delivery::dead_letter::DeadLetter, notifier::Notifier, options::Options, runtime::Runtime,
 };
 
 /// What everything on one host shares.
 pub(crate) struct HostContext {
     pub(crate) name: Arc<str>,
+    /// The log span of this host.
+    pub(crate) span: tracing::Span,
     pub(crate) instance: Arc<str>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) monitored: Container,
+    pub(crate) monitored_identity: Arc<ContainerIdentity>,
     pub(crate) store: Arc<LeaseStore>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) options: Options,

@@ -3,6 +3,7 @@
 //! `task` runs one lease: it feeds events into the pure `state` and performs its effects. `writer` is the only way
 //! to write a lease that is owned; `store` the only way to the lease container.
 
+pub(crate) mod account_host;
 pub(crate) mod coverage;
 pub mod document;
 pub(crate) mod events;

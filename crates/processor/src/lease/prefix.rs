@@ -60,6 +60,11 @@ impl LeasePrefix {
         format!("{}.lock", self.0)
     }
 
+    /// The document that is written to learn the store's time.
+    pub(crate) fn time_id(&self) -> String {
+        format!("{}.time", self.0)
+    }
+
     /// The id of a lease: what the .NET SDK makes, if that is a valid id. The bounds of hierarchical partition keys can
     /// make it longer than 255 characters; then the token is cut and a hash of all of it follows. Hosts of the .NET SDK
     /// find such leases by their prefix and read the token inside, as we do; they could not have created them.

@@ -90,7 +90,7 @@ impl Split<'_> {
             Deleted::Lost(loss) => tracing::info!(lease = %self.token, %loss, "lease of a split range lost"),
             Deleted::Tombstone(error) | Deleted::Failed(error) => {
                 let failure = Failure::Lease(Arc::new(error));
-                self.context.notifier.notify(Notification::Error(Some(self.token.clone()), failure));
+                self.context.notifier.notify(Notification::error(Some(self.token.clone()), failure));
             }
         }
         Replacement::Done(children.into_iter().map(|child| child.token).collect())

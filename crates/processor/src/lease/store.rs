@@ -1,11 +1,11 @@
 //! The lease container: the only place that reads and writes lease documents.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use changefeed_core::{
     Batch, Container, ETag, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, RangeId,
-    Result, Write,
+    Result, Timestamp, Write,
 };
 
 use super::{
@@ -14,6 +14,9 @@ use super::{
     prefix::{LeasePrefix, LeaseToken},
     ranges::{Lineage, NamedRange},
 };
+
+/// The unit in which stores may count the time.
+const TIME_UNIT: Duration = Duration::from_secs(1);
 
 /// How lease documents are keyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(crate) struct Listing {
     pub(crate) broken: Vec<(String, DocumentError)>,
     /// Documents that claim the token of a lease in `leases`: reported, never processed.
     pub(crate) duplicates: Vec<StoredLease>,
+    /// For how long nothing was written to a lease, by the store's clock; see [`LeaseStore::with_store_time`].
+    pub(crate) ages: BTreeMap<LeaseToken, Duration>,
 }
 
 impl Listing {
@@ -144,6 +149,8 @@ pub(crate) struct LeaseStore {
     container: Container,
     prefix: LeasePrefix,
     layout: Layout,
+    /// A moment in the past, by the store's clock.
+    store_time: Option<Timestamp>,
 }
 
 impl LeaseStore {
@@ -165,7 +172,26 @@ impl LeaseStore {
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
         };
-        Ok(Self { container, prefix, layout })
+        Ok(Self { container, prefix, layout, store_time: None })
+    }
+
+    /// Asks the store for its time, so that listings tell how old leases are. Both times come from the store: no clock of
+    /// a host is compared with it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn with_store_time(self) -> Result<Self> {
+        // Only a write tells the time of a store.
+        let id = self.prefix.time_id();
+        let mut document = serde_json::Map::from_iter([("id".to_owned(), id.as_str().into())]);
+        if let Some(key) = self.partition_key_field(&id) {
+            document.insert("partitionKey".to_owned(), key.into());
+        }
+        let body = Bytes::from(serde_json::Value::from(document).to_string());
+        let key = self.key(&id, None)?.partition_key;
+        let write = Batch::single(Some(key), Write::Upsert { body, if_match: None });
+        let written = self.container.backend().write(write).await?.into_value();
+        Ok(Self { store_time: written.first().map(|written| written.timestamp), ..self })
     }
 
     /// The container that holds the leases.
@@ -200,7 +226,12 @@ impl LeaseStore {
         let mut leases = Vec::new();
         for item in self.container.list(&self.prefix.leases()).await? {
             match LeaseDocument::parse(&item.body) {
-                Ok(document) => leases.push(StoredLease { document, etag: item.etag }),
+                Ok(document) => {
+                    if let Some(now) = self.store_time {
+                        listing.ages.insert(document.token.clone(), age(item.timestamp, now));
+                    }
+                    leases.push(StoredLease { document, etag: item.etag });
+                }
                 Err(error) => listing.broken.push((item.id.to_string(), error)),
             }
         }
@@ -313,6 +344,11 @@ impl LeaseStore {
     pub(crate) fn lease_id(&self, token: &LeaseToken) -> String {
         self.prefix.lease_id(token)
     }
+}
+
+/// The time from `written` to `now`, at least: a store may count whole seconds.
+fn age(written: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_millis(now.as_millis().saturating_sub(written.as_millis())).saturating_sub(TIME_UNIT)
 }
 
 fn unresolved(token: &LeaseToken, reason: &str) -> String {

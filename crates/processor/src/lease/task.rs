@@ -10,10 +10,11 @@ use std::{
 
 use changefeed_core::{ChangePage, Error, ErrorKind, FeedRange, ReadChanges, Response, Result, StartFrom};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
+use tracing::Instrument;
 
 use super::{
     document::{LeaseVersion, StartPosition},
-    events::{Effect, Event, Moment, Page, Replacement, Written},
+    events::{CallEnd, Effect, Event, Moment, Page, Replacement, Written},
     host_context::HostContext,
     interrupts::Activity,
     loss::Loss,
@@ -30,7 +31,7 @@ use crate::{
         dead_letter_writer::write_dead_letter,
         outage::FailedItem,
     },
-    notification::{Failure, Notification, Release},
+    notification::{ErrorReport, FailedBatch, Failure, Notification, Release},
     runtime::BoxFuture,
 };
 
@@ -57,6 +58,9 @@ pub(crate) struct LeaseTask {
     token: LeaseToken,
     version: LeaseVersion,
     range: FeedRange,
+    epoch: u64,
+    /// The last delegate call.
+    last_call: Option<FailedBatch>,
     state: LeaseState,
     /// Away while a write is under way.
     writer: Option<Box<LeaseWriter>>,
@@ -139,6 +143,8 @@ impl LeaseTask {
             state: LeaseState::new(Arc::clone(&context.settings), start),
             context,
             range,
+            epoch: document.epoch(),
+            last_call: None,
             writer: Some(writer),
             pages: VecDeque::new(),
             waiters: BTreeMap::new(),
@@ -154,7 +160,12 @@ impl LeaseTask {
     }
 
     /// Works until the lease is left.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(self) {
+        let span = tracing::info_span!(parent: &self.context.span, "lease", lease = %self.token);
+        Box::pin(self.work()).instrument(span).await;
+    }
+
+    async fn work(mut self) {
         self.context.notifier.notify(Notification::LeaseAcquired(self.token.clone()));
         let mut event = Event::Tick;
         loop {
@@ -182,7 +193,7 @@ impl LeaseTask {
         {
             let message = format!("another host uses the instance name {by}: give each host its own");
             let failure = Failure::Lease(Arc::new(Error::new(ErrorKind::InvalidArgument, message)));
-            self.context.notifier.notify(Notification::Error(Some(self.token.clone()), failure));
+            self.context.notifier.notify(Notification::error(Some(self.token.clone()), failure));
         }
         self.context.notifier.notify(Notification::LeaseReleased(self.token.clone(), release.clone()));
         drop(self.reports.send(TaskReport::Ended(self.token.clone(), release)));
@@ -236,7 +247,7 @@ impl LeaseTask {
                     drop(waiter.send(result.clone()));
                 }
             }
-            Effect::Notify(notification) => self.context.notifier.notify(notification),
+            Effect::Notify(notification) => self.notify(notification),
             Effect::Interrupted(activity) => self.report_interrupted(activity),
             Effect::End(_) => {}
         }
@@ -264,6 +275,7 @@ impl LeaseTask {
         let request = CallRequest {
             lease: &self.token,
             range: &self.range,
+            epoch: self.epoch,
             page: std::mem::take(&mut page.changes),
             request_charge: page.request_charge,
             call,
@@ -271,7 +283,9 @@ impl LeaseTask {
             whole,
             commands: &self.commands,
         };
-        self.work.call = Some(RunningCall::start(&self.context, request));
+        self.context.notifier.record().lock().called(&self.token);
+        let (call, batch) = RunningCall::start(&self.context, request);
+        (self.work.call, self.last_call) = (Some(call), Some(batch));
     }
 
     fn dead_letter(&self, letter: FailedItem) -> BoxFuture<'static, Result<()>> {
@@ -289,6 +303,16 @@ impl LeaseTask {
             let replacement = split.replace(&mut writer, update, input, &mut adopted).await;
             (writer, WriteEnd::Replaced(replacement, adopted))
         }));
+    }
+
+    /// Notifies the user; a failed delivery is reported with its batch.
+    fn notify(&self, mut notification: Notification) {
+        if let Notification::Error(ErrorReport { batch, failure, .. }) = &mut notification
+            && matches!(failure, Failure::Delegate(_) | Failure::DeadLetter(_))
+        {
+            batch.clone_from(&self.last_call);
+        }
+        self.context.notifier.notify(notification);
     }
 
     fn report_interrupted(&self, activity: Activity) {
@@ -328,6 +352,9 @@ impl LeaseTask {
                 if let (Some(front), Some(page)) = (self.pages.front_mut(), returned.page) {
                     front.changes = page;
                 }
+                if let CallEnd::Returned(Ok(_)) = &returned.end {
+                    self.context.notifier.record().lock().handled(&self.token);
+                }
                 Event::Called(returned.end)
             }
             Ended::Write(writer, WriteEnd::Written(written)) => {
@@ -358,7 +385,8 @@ impl LeaseTask {
             Ok(Response { value, .. }) if value.changes.is_empty() => Page::Empty(value.continuation),
             Ok(Response { value, request_charge }) => {
                 let (count, continuation) = (value.changes.len(), value.continuation);
-                self.pages.push_back(PageInMemory { changes: value.changes.into(), request_charge });
+                let changes = RawChanges::of(value.changes, &self.context.monitored_identity);
+                self.pages.push_back(PageInMemory { changes, request_charge });
                 Page::Changes { count, continuation }
             }
             Err(error) if matches!(error.kind(), ErrorKind::RangeGone | ErrorKind::RangeNotFound) => Page::Gone,

@@ -10,7 +10,8 @@ use changefeed_core::{
 use futures_util::FutureExt;
 
 use crate::{
-    notification::{Failure, Notification, Notifier},
+    notification::{Failure, Notification},
+    notifier::Notifier,
     runtime::{Runtime, panic_message},
 };
 
@@ -54,7 +55,7 @@ impl TimeoutBackend {
         let message = format!("the store of {} panicked: {}", self.identity().container_name, panic_message(panic));
         let failure = Failure::Panic(Arc::new(Error::new(ErrorKind::Unavailable, message.clone())));
         crate::planted!(PanicUnreported => return Error::new(ErrorKind::Unavailable, message).with_unknown_effect());
-        self.notifier.notify(Notification::Error(None, failure));
+        self.notifier.notify(Notification::error(None, failure));
         // What a write did before it panicked is not known.
         Error::new(ErrorKind::Unavailable, message).with_unknown_effect()
     }

@@ -351,18 +351,18 @@ impl Notifications {
     /// How many errors were reported, and with a text that contains `part`.
     pub(crate) fn errors(&self, part: &str) -> usize {
         self.count(|notification| {
-            matches!(notification, Notification::Error(_, failure) if failure.to_string().contains(part))
+            matches!(notification, Notification::Error(report) if report.failure.to_string().contains(part))
         })
     }
 
     pub(crate) fn failures(&self, wanted: impl Fn(&Failure) -> bool) -> usize {
-        self.count(|notification| matches!(notification, Notification::Error(_, failure) if wanted(failure)))
+        self.count(|notification| matches!(notification, Notification::Error(report) if wanted(&report.failure)))
     }
 
     pub(crate) fn text(&self) -> String {
         let shown = |notification: &Notification| match notification {
-            Notification::Error(lease, failure) => {
-                format!("error at {}: {failure}", lease.as_ref().map_or("-", LeaseToken::as_str))
+            Notification::Error(report) => {
+                format!("error at {}: {}", report.lease.as_ref().map_or("-", LeaseToken::as_str), report.failure)
             }
             other => format!("{other:?}"),
         };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::{Function, MANY, flag, integer, text};
-use crate::subquery::distinct_key;
+use crate::order::key_of;
 use crate::value::Value;
 
 fn list<'a>(a: &[Value<'a>], index: usize) -> Option<Vec<Value<'a>>> {
@@ -56,11 +56,11 @@ fn concat<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
 
 /// The different elements of the first list that `keep` wants, given the keys of the second.
 fn set<'a>(a: &[Value<'a>], keep: fn(&BTreeSet<Vec<u8>>, &[u8]) -> bool) -> Option<Value<'a>> {
-    let other: BTreeSet<_> = list(a, 1)?.iter().map(distinct_key).collect();
+    let other: BTreeSet<_> = list(a, 1)?.iter().map(key_of).collect();
     let mut seen = BTreeSet::new();
     let mut found = list(a, 0)?;
     found.retain(|value| {
-        let key = distinct_key(value);
+        let key = key_of(value);
         keep(&other, &key) && seen.insert(key)
     });
     Some(Value::Array(found))
@@ -70,7 +70,7 @@ fn union<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
     let mut seen = BTreeSet::new();
     let mut all = list(a, 0)?;
     all.extend(list(a, 1)?);
-    all.retain(|value| seen.insert(distinct_key(value)));
+    all.retain(|value| seen.insert(key_of(value)));
     Some(Value::Array(all))
 }
 

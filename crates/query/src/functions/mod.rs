@@ -72,6 +72,11 @@ const ABSENT: [(&str, &[&str]); 4] = [
     ("random numbers", &["RAND"]),
 ];
 
+/// Whether `name` is a function of Cosmos DB that is absent here.
+pub(crate) fn is_absent(name: &str) -> bool {
+    ABSENT.iter().any(|(_, names)| names.contains(&name.to_ascii_uppercase().as_str()))
+}
+
 /// Why a call of `name` is refused.
 pub(crate) fn unknown(name: &str) -> String {
     let upper = name.to_ascii_uppercase();

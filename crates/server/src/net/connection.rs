@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    future::{self, Future},
+    future::Future,
     io::Cursor,
     net::IpAddr,
     panic::AssertUnwindSafe,
@@ -12,9 +12,8 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http_body_util::Full;
 use hyper::{
-    Response, StatusCode, Uri, Version as HttpVersion,
+    Method, Response, StatusCode, Uri, Version as HttpVersion,
     body::Incoming,
     header::{self, HeaderValue},
     server::conn::{http1, http2},
@@ -30,7 +29,10 @@ use tokio::{
 use super::{
     body,
     failures::Failures,
+    memory::MemoryBudget,
+    response_body::{ResponseBody, Unread},
     timer::{Waits, pause, within},
+    write_timeout::WriteTimeout,
 };
 use crate::{
     Limits,
@@ -40,6 +42,7 @@ use crate::{
     path::Path,
     problem::{Answer, Problem},
     service::Service,
+    storage,
 };
 
 /// What a client of HTTP/2 sends first.
@@ -68,6 +71,7 @@ pub(crate) struct Serving {
     pub(crate) limits: Limits,
     pub(crate) failures: Failures,
     pub(crate) activities: Activities,
+    pub(crate) memory: Arc<MemoryBudget>,
 }
 
 /// Who is at the other end.
@@ -117,10 +121,12 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = serving.limits.clone();
-    let io = TokioIo::new(io);
+    let io = TokioIo::new(WriteTimeout::new(io, limits.write_timeout));
+    let unread = (version == Version::Two).then(Arc::<Unread>::default);
+    let of_connection = unread.clone();
     let service = service_fn(move |request| {
-        let serving = Arc::clone(&serving);
-        async move { Ok::<_, Infallible>(respond(&serving, request, peer).await) }
+        let (serving, unread) = (Arc::clone(&serving), of_connection.clone());
+        async move { Ok::<_, Infallible>(respond(&serving, request, peer, unread.as_ref()).await) }
     });
     match version {
         Version::One => {
@@ -135,7 +141,7 @@ where
                 builder.max_headers(limits.max_headers);
             }
             let connection = pin!(builder.serve_connection(io, service));
-            let ticking = waits.tick(limits.header_timeout);
+            let ticking = async { match waits.tick(limits.header_timeout).await {} };
             drive(connection, http1::Connection::graceful_shutdown, stop, ticking).await;
         }
         Version::Two => {
@@ -149,27 +155,28 @@ where
                 .keep_alive_interval(limits.keep_alive)
                 .keep_alive_timeout(limits.keep_alive);
             let connection = pin!(builder.serve_connection(io, service));
-            drive(connection, http2::Connection::graceful_shutdown, stop, future::pending()).await;
+            let unread = unread.unwrap_or_default();
+            drive(connection, http2::Connection::graceful_shutdown, stop, unread.stalled(limits.write_timeout)).await;
         }
     }
 }
 
-/// Lets a connection go on until it ends, or until `stop` and its last request has been answered. `ticking` runs beside
-/// it all the time.
+/// Lets a connection go on until it ends, or until `stop` and its last request has been answered. `stalled` runs beside
+/// it all the time, and ends it when it ends.
 async fn drive<C>(
     mut connection: Pin<&mut C>,
     shut_down: impl FnOnce(Pin<&mut C>),
     mut stop: watch::Receiver<bool>,
-    ticking: impl Future<Output = Infallible>,
+    stalled: impl Future<Output = ()>,
 ) where
     C: Future<Output = hyper::Result<()>>,
 {
-    let mut ticking = pin!(ticking);
+    let mut stalled = pin!(stalled);
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => Some(ended),
         _ = stop.wait_for(|stop| *stop) => None,
-        never = ticking.as_mut() => match never {},
+        () = stalled.as_mut() => return tracing::debug!("a client did not read its responses: connection closed"),
     };
     let ended = match ended {
         Some(ended) => ended,
@@ -178,7 +185,7 @@ async fn drive<C>(
             tokio::select! {
                 biased;
                 ended = connection => ended,
-                never = ticking => match never {},
+                () = stalled => return,
             }
         }
     };
@@ -188,7 +195,12 @@ async fn drive<C>(
 }
 
 /// Answers one request; a panic on the way is a 500 for this request only.
-async fn respond(serving: &Serving, mut request: hyper::Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+async fn respond(
+    serving: &Serving,
+    mut request: hyper::Request<Incoming>,
+    peer: Peer,
+    unread: Option<&Arc<Unread>>,
+) -> Response<ResponseBody> {
     let activity = request.headers().get(&names::ACTIVITY_ID).filter(|given| given.len() <= 64).cloned();
     let activity = activity.unwrap_or_else(|| serving.activities.next());
     let (method, uri) = (request.method().clone(), std::mem::take(request.uri_mut()));
@@ -224,7 +236,7 @@ async fn respond(serving: &Serving, mut request: hyper::Request<Incoming>, peer:
     if close {
         reply.set(&header::CONNECTION, HeaderValue::from_static("close"));
     }
-    let mut response = Response::new(Full::new(reply.body));
+    let mut response = Response::new(ResponseBody::new(reply.body, &serving.memory, unread));
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response
@@ -250,6 +262,9 @@ async fn answer(
         return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
     }
     let raw_path = uri.path();
+    if raw_path == storage::HEALTH_PATH && parts.method == Method::GET {
+        return Ok(storage::health(serving.service.storage.as_deref()));
+    }
     let path = Path::parse(raw_path).map_err(|bad| match bad {
         crate::path::BadPath::Unknown => Problem::not_found(bad.message()),
         _ => Problem::bad_request(bad.message()),
@@ -266,7 +281,9 @@ async fn answer(
             return Err(problem);
         }
     };
+    serving.memory.admit()?;
     request.body = body::read(body, limits.max_body_bytes, limits.body_timeout).await?;
     *body_is_read = true;
+    let _held = serving.memory.hold(request.body.len());
     serving.service.answer(&request, raw_path, access).await
 }

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
 };
@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     connection::{self, Peer, Serving, Version},
+    descriptors::Descriptors,
     timer::{pause, within},
     tls::{self, Reload},
 };
@@ -26,6 +27,13 @@ use crate::Limits;
 
 /// How long to wait when the system gives no more connections.
 const BREATH: Duration = Duration::from_millis(50);
+
+/// How much of a response the system takes from us before the client has read it. The system's own choice is megabytes:
+/// memory that a client can make us hold, and a slow reader would seem to read nothing for long.
+const SEND_BUFFER_BYTES: u32 = 512 * 1024;
+
+/// Connections that wait to be accepted, as many as tokio's own listeners allow.
+const BACKLOG: u32 = 1024;
 
 /// A socket that accepts.
 #[derive(Debug)]
@@ -59,7 +67,12 @@ pub(crate) async fn listen(
     serving: Arc<Serving>,
     certificate: Option<Arc<Reload>>,
 ) -> io::Result<Listening> {
-    let listener = TcpListener::bind(address).await?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    // Connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
     let address = listener.local_addr()?;
     let tls = match &certificate {
         Some(certificate) => {
@@ -81,7 +94,8 @@ async fn accept(
     tls: Option<TlsAcceptor>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let gate = Arc::new(Gate::new(&serving.limits));
+    let descriptors = Descriptors::of_process();
+    let gate = Arc::new(Gate::new(&serving.limits, descriptors));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -93,7 +107,7 @@ async fn accept(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(pass) = gate.pass(peer.ip()) else {
+                let Some(pass) = gate.pass(peer.ip()).filter(|_| descriptors.allow(&stream)) else {
                     tracing::warn!(%peer, "a connection was refused: there are too many");
                     continue;
                 };
@@ -176,9 +190,9 @@ struct Pass {
 }
 
 impl Gate {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: &Limits, descriptors: Descriptors) -> Self {
         Self {
-            all: Arc::new(Semaphore::new(limits.max_connections)),
+            all: Arc::new(Semaphore::new(descriptors.connections(limits.max_connections))),
             most_per_address: limits.max_connections_per_address,
             addresses: Mutex::new(BTreeMap::new()),
         }

@@ -24,6 +24,20 @@ pub(crate) async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
 }
 
+/// A moment after which something has taken too long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(tokio::time::Instant);
+
+impl Deadline {
+    pub(crate) fn after(length: Duration) -> Self {
+        Self(tokio::time::Instant::now() + length)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        tokio::time::Instant::now() >= self.0
+    }
+}
+
 /// A timer for the one thing at a time that a connection waits for. Hyper makes a wait for each request and drops it
 /// soon after; here that costs a note, not a place among the timers of the runtime. In return the task of the connection
 /// has to run [`Waits::tick`] beside it, which wakes the task when the wait of the moment is over.

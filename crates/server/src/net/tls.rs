@@ -4,8 +4,10 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
+use changefeed_core::{Clock as _, SystemClock};
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -13,6 +15,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use time::OffsetDateTime;
 
 /// A certificate and its key, both as PEM text.
 #[derive(Clone)]
@@ -38,14 +41,26 @@ pub enum Tls {
     Files(PathBuf, PathBuf),
 }
 
-/// A certificate for `localhost`, `127.0.0.1` and `::1` that vouches for itself.
+/// Clocks differ.
+const VALID_BEFORE: Duration = Duration::from_secs(24 * 3600);
+
+/// As long as clients accept: some refuse certificates of more than 398 days.
+const VALID_FOR: Duration = Duration::from_secs(397 * 24 * 3600);
+
+/// A certificate for `localhost`, `127.0.0.1` and `::1` that vouches for itself, valid for 397 days.
 ///
 /// # Errors
 /// A sentence that says what went wrong.
 pub fn self_signed() -> Result<Certificate, String> {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-    let made = rcgen::generate_simple_self_signed(names).map_err(|error| format!("make a certificate: {error}"))?;
-    Ok(Certificate { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() })
+    let bad = |error| format!("make a certificate: {error}");
+    let now = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(SystemClock.wall().as_secs());
+    let mut settings = rcgen::CertificateParams::new(names).map_err(bad)?;
+    settings.not_before = now - VALID_BEFORE;
+    settings.not_after = now + VALID_FOR;
+    let key = rcgen::KeyPair::generate().map_err(bad)?;
+    let certificate = settings.self_signed(&key).map_err(bad)?;
+    Ok(Certificate { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// The certificate in use, which can be exchanged under way.

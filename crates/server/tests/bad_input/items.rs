@@ -168,10 +168,10 @@ async fn versions_that_do_not_match_are_412() {
 }
 
 #[tokio::test]
-async fn a_body_with_another_id_than_its_path_is_400() {
+async fn a_replace_with_the_id_of_another_item_is_409() {
     let (world, mut client) = world().await;
     let ask = Ask::put(format!("{DOCS}/one"), item("two", "a", 1)).key("a");
-    assert_refused(&world, &mut client, [("another id", ask, 400, None)]).await;
+    assert_refused(&world, &mut client, [("another id", ask, 409, None)]).await;
 }
 
 fn patch(operations: Value) -> Ask {

@@ -14,7 +14,6 @@ async fn methods_that_a_resource_does_not_have_are_405() {
         ("/", &["GET"][..]),
         ("/dbs", &["GET", "POST"]),
         ("/dbs/db", &["GET", "DELETE"]),
-        ("/dbs/db/users", &["GET"]),
         ("/dbs/db/colls", &["GET", "POST"]),
         ("/dbs/db/colls/c", &["GET", "PUT", "DELETE"]),
         (DOCS, &["GET", "POST"]),

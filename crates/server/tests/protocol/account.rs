@@ -26,7 +26,7 @@ async fn the_account_is_not_called_localhost_and_has_what_clients_need() {
 
 #[tokio::test]
 async fn clients_are_sent_to_where_they_came_from() {
-    let world = World::new().await;
+    let world = World::with_own_key().await;
     for host in ["localhost:1234", "cosmos.example", "[::1]:8081", "10.0.0.7"] {
         let ask = Ask::get("/").head(&world.keys, &[]);
         let head = String::from_utf8(ask).unwrap().replace("host: localhost", &format!("host: {host}"));
@@ -40,7 +40,7 @@ async fn clients_are_sent_to_where_they_came_from() {
 
 #[tokio::test]
 async fn a_host_header_cannot_put_anything_else_into_the_account() {
-    let world = World::new().await;
+    let world = World::with_own_key().await;
     for host in ["a\",\"id\":\"localhost", "a/b?c#d", "<script>"] {
         let ask = Ask::get("/").head(&world.keys, &[]);
         let head = String::from_utf8(ask).unwrap().replace("host: localhost", &format!("host: {host}"));

@@ -4,10 +4,12 @@
 
 mod account;
 mod all_versions;
+mod as_the_service;
 mod charges;
 mod containers;
 mod feed;
 mod headers;
+mod health;
 mod items;
 mod ranges;
 mod restart;

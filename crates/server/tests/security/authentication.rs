@@ -73,7 +73,7 @@ fn routes(path: &str) -> Vec<Route> {
                 write(Ask::delete(path).key("a")),
             ]
         }
-        Target::Ranges(..) | Target::Users(_) => vec![read(Ask::get(path))],
+        Target::Ranges(..) | Target::Users(..) => vec![read(Ask::get(path))],
         Target::Scripts(..) => vec![read(Ask::get(path)), write(Ask::post(path, json!({ "id": "s" })))],
         Target::Offers => vec![read(Ask::get(path)), query()],
         Target::Offer(_) => {

@@ -5,7 +5,10 @@
 mod authentication;
 mod certificates;
 mod connections;
+mod host_names;
+mod hostile_queries;
 mod keys;
+mod large_responses;
 mod limits;
 mod panics;
 mod paths;
@@ -13,3 +16,4 @@ mod slow_clients;
 mod smuggling;
 #[path = "../support/mod.rs"]
 mod support;
+mod unread_responses;

@@ -41,6 +41,14 @@ impl World {
         world
     }
 
+    /// A server with a key that nobody knows, so that it answers to any name; with nothing made yet.
+    pub(crate) async fn with_own_key() -> Self {
+        let engine = Engine::in_memory().unwrap();
+        let catalog = engine.catalog();
+        let keys = Keys::parse("c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IQ==").unwrap();
+        Self::over(engine, catalog, keys, |builder| builder).await
+    }
+
     /// A server over any catalog, with nothing made yet.
     pub(crate) async fn over(
         engine: Engine,

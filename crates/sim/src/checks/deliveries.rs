@@ -320,7 +320,14 @@ fn check_retry(
     let isolated = leases.by_token(call.token).is_some_and(|lease| lease.document.isolates());
     let bad = |at: &usize| oracle.get(*at).is_some_and(|change| change.poison || change.killer || change.unparsable);
     match changes {
-        [one] if session.retry.contains(one) && !isolated && !session.retry.iter().any(bad) => session.alone += 1,
+        [one]
+            if session.retry.len() > 1
+                && session.retry.contains(one)
+                && !isolated
+                && !session.retry.iter().any(bad) =>
+        {
+            session.alone += 1;
+        }
         _ => {
             session.retry.clear();
             session.alone = 0;

@@ -82,7 +82,7 @@ pub fn parent_of<'a>(
         let (inside, outside) = (a.0.covers(b.0), b.0.covers(a.0));
         let (held, other) = (b.1.holder == Some(creator), a.1.holder == Some(creator));
         let narrower = inside && (!outside || a.1.created <= b.1.created);
-        if held > other || held == other && narrower { b } else { a }
+        if held && !other || held == other && narrower { b } else { a }
     });
     narrowest.map(|(_, lease)| lease)
 }

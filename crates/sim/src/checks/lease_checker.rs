@@ -151,10 +151,10 @@ impl LeaseChecker {
         };
         if matches!(kind, ProcessKind::Host | ProcessKind::Previous) {
             self.check_dropped(&new, writer)?;
-            // A lease around it was moved: S17 checks that the new one follows before that one ends.
-            let follows = || lease.range.as_ref().is_some_and(|range| is_outdated(&self.leases, &new, range));
-            let unaware = old.is_none() && (lease.sought.is_some() || follows());
-            if !self.resetting && !unaware {
+            let unaware = old.is_none() && lease.sought.is_some();
+            // A lease around it was moved: S17 checks that this one follows before that one ends.
+            let outdated = lease.range.as_ref().is_some_and(|range| is_outdated(&self.leases, &new, range));
+            if !self.resetting && !unaware && !outdated {
                 let before = old.as_ref().map(|old| &*old.document);
                 check_position(before, &new, lease.range.as_ref(), oracle)?;
             }
@@ -256,7 +256,7 @@ impl LeaseChecker {
             holder,
             range,
             written: writer.now,
-            renewed: writer.now,
+            renewed: old.filter(|old| !old.is_renewed(new)).map_or(writer.now, |old| old.renewed),
             requested: None,
             paused: None,
             sought: old.and_then(|old| old.sought),

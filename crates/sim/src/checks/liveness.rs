@@ -154,7 +154,9 @@ fn limit(sim: &Simulation) -> u64 {
     let (full, oracle) = (KeyRange::full(), sim.oracle.lock());
     let waiting = oracle.waiting(&full, 0).count().max(oracle.unhandled().count()) as u64;
     drop(oracle);
-    let items = sim.scenario.processor.max_items as u64;
+    // After a crash they may be read one by one.
+    let isolates = sim.scenario.processor.dead_letter_after.is_some();
+    let items = if isolates { 1 } else { sim.scenario.processor.max_items as u64 };
     let reads = (20 + waiting / items) * sim.scenario.network.slow_reads;
     let backlog = waiting * longest_delivery(sim) + reads;
     let expiration = sim.scenario.longest_expiration();
@@ -197,7 +199,9 @@ fn repetition(sim: &Simulation) -> u64 {
         let stored = lease.document.position().unwrap_or(0);
         lease.range.as_ref().map_or(0, |range| oracle.shown_after(range, stored)) as u64
     };
-    leases.leases().map(again).sum::<u64>() * longest_delivery(sim) + bisections(sim)
+    let items = leases.leases().map(again).sum::<u64>();
+    // After a crash they may be read one by one.
+    items * (longest_delivery(sim) + sim.scenario.network.slow_reads) + bisections(sim)
 }
 
 /// No lease has changes before it, handled or not.

@@ -100,7 +100,9 @@ impl Takeover<'_> {
         // No clock is more than five percent wrong.
         if self.silent >= interval * 9 / 10 {
             cover(Sometimes::ExpiryTakeover);
-            return Ok(End::Expired);
+            // A host of the version before knows its own interval only: the owner may be alive.
+            let alive = self.silent < self.promised() * 9 / 10;
+            return Ok(if alive { End::Abrupt } else { End::Expired });
         }
         if held_by_taker {
             return Ok(End::Graceful);

@@ -27,10 +27,11 @@ impl State {
             return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one item"));
         }
         let after = request.after.as_deref().map(place_of).transpose()?;
-        let mut found = self.items.iter().filter(|(place, _)| {
+        let mut found = self.items.iter().filter(|(place, stored)| {
             let (epk, id) = place;
             request.range.contains(epk)
                 && id.starts_with(&request.id_prefix)
+                && request.rid.is_none_or(|rid| rid == stored.item.rid)
                 && after.as_ref().is_none_or(|after| *place > after)
         });
         let mut page: Vec<_> = found.by_ref().take(request.max_items).collect();

@@ -41,9 +41,9 @@ const MORE_ROUNDS: usize = 2;
 
 /// What one round gave, in changes per second.
 #[derive(Clone, Copy, Debug)]
-struct Rate {
+pub(in crate::rows) struct Rate {
     /// From the call of `start` to the last change.
-    whole: f64,
+    pub(in crate::rows) whole: f64,
     /// From the first call of the delegate to the last change.
     started: f64,
     /// Lease writes per batch.
@@ -104,7 +104,12 @@ struct Seen {
 }
 
 /// Runs a new processor from the beginning of the feed until it has delivered all `items`.
-async fn deliver_all(container: Container, leases: Container, name: String, items: u64) -> Result<Rate> {
+pub(in crate::rows) async fn deliver_all(
+    container: Container,
+    leases: Container,
+    name: String,
+    items: u64,
+) -> Result<Rate> {
     let (leases, requests) = Counting::around(&leases, Wakes::Yes);
     let seen = Arc::new(Seen::default());
     let witness = Arc::clone(&seen);

@@ -68,14 +68,14 @@ fn commit_to_delegate(context: &Context) -> Result<Vec<Measurement>> {
 
 /// How long after each write something happened.
 #[derive(Clone, Debug)]
-struct Delays {
+pub(in crate::rows) struct Delays {
     /// From the first sign of the commit.
-    committed: Latencies,
+    pub(in crate::rows) committed: Latencies,
     /// From handing over the write.
-    handed_over: Latencies,
+    pub(in crate::rows) handed_over: Latencies,
 }
 
-async fn round_of(
+pub(in crate::rows) async fn round_of(
     name: String,
     container: Container,
     leases: Container,

@@ -1,9 +1,9 @@
 //! The processor: delivery against a bare feed read, balancing of leases, requests to the lease container.
 
 mod balance;
-mod delivery;
+pub(in crate::rows) mod delivery;
 mod fleet;
-mod latency;
+pub(in crate::rows) mod latency;
 mod memory;
 mod requests;
 mod size;

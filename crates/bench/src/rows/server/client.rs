@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Room for an answer, so that reading one seldom takes more than one call.
-const BUFFER_BYTES: usize = 256 * 1024;
+const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 /// One connection.
 pub(super) struct Client {

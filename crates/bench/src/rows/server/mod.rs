@@ -4,15 +4,24 @@
 mod bare;
 mod client;
 mod creates;
+mod hostile;
 mod pages;
 mod reads;
+mod remote;
 mod start;
 
 pub(crate) use self::start::serve_until_killed;
 use super::{Context, Experiment, Goal, Row};
 
-pub(crate) const EXPERIMENTS: &[Experiment] =
-    &[reads::EXPERIMENT, creates::EXPERIMENT, pages::EXPERIMENT, start::EXPERIMENT];
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    reads::EXPERIMENT,
+    creates::EXPERIMENT,
+    pages::EXPERIMENT,
+    remote::DELIVERY,
+    remote::LATENCY,
+    hostile::EXPERIMENT,
+    start::EXPERIMENT,
+];
 
 /// Connections, where more than one are used.
 const CONNECTIONS: u64 = 32;

@@ -15,6 +15,9 @@ const START_POSITIONS: &str = "cf.anchors";
 /// The identity of the store of the monitored container.
 const STORE: &str = "cf.store";
 
+/// The account host that is part of the id.
+const ACCOUNT_HOST: &str = "cf.accountHost";
+
 /// Where the feed of a range began, in a form that does not depend on when it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartPosition {
@@ -203,6 +206,17 @@ impl InfoDocument {
     /// Sets the identity of the store that the positions belong to.
     pub fn set_store(&mut self, store: &str) {
         self.properties.insert(STORE.to_owned(), store.to_owned());
+    }
+
+    /// The account host in the id, which alone does not tell where the processor's name ends; `None` if a host of .NET or
+    /// of an older version created the document.
+    pub fn account_host(&self) -> Option<&str> {
+        self.properties.get(ACCOUNT_HOST).map(String::as_str)
+    }
+
+    /// Sets the account host in the id.
+    pub fn set_account_host(&mut self, host: &str) {
+        self.properties.insert(ACCOUNT_HOST.to_owned(), host.to_owned());
     }
 
     /// The document as it is stored.

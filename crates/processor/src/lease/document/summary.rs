@@ -24,26 +24,29 @@ pub struct Summarised {
     pub summary: LeaseSummary,
 }
 
-/// What changes with each write of the owner and with each change of owner, but not with a request for the lease: a host
-/// that asks a dead owner must not make it look alive.
+/// What tells a write of the owner from a request for the lease: a host that asks a dead owner must not make it look
+/// alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SignOfLife {
     owner: Option<String>,
     session: Option<String>,
     timestamp: Option<String>,
+    hand_over: Option<String>,
 }
 
 impl SignOfLife {
-    /// Whether the owner writes times. If not, any write may be its own.
-    pub fn is_dated(&self) -> bool {
-        self.timestamp.is_some()
+    /// Whether all that happened since `before` is that somebody asked for the lease or withdrew a request. An owner
+    /// writes the time with each renewal.
+    pub fn is_only_asked(&self, before: &Self) -> bool {
+        let written = |sign: &Self| (sign.owner.clone(), sign.session.clone(), sign.timestamp.clone());
+        self.timestamp.is_some() && self.hand_over != before.hand_over && written(self) == written(before)
     }
 }
 
 impl From<&LeaseDocument> for SignOfLife {
     fn from(document: &LeaseDocument) -> Self {
-        let session = document.session().map(str::to_owned);
-        Self { owner: document.owner.clone(), session, timestamp: document.timestamp.clone() }
+        let LeaseSummary { owner, session, hand_over, .. } = LeaseSummary::from(document);
+        Self { owner, session, timestamp: document.timestamp.clone(), hand_over }
     }
 }
 
@@ -73,8 +76,8 @@ impl LeaseSummary {
             gone: text(GONE).is_some_and(|text| text == "true"),
         };
         let etag = etag.and_then(|etag| ETag::new(&*etag).ok());
-        let (owner, session) = (summary.owner.clone(), summary.session.clone());
-        let sign = SignOfLife { owner, session, timestamp: timestamp.map(Cow::into_owned) };
+        let Self { owner, session, hand_over, .. } = summary.clone();
+        let sign = SignOfLife { owner, session, timestamp: timestamp.map(Cow::into_owned), hand_over };
         Some(Summarised { token: token.parse().ok()?, etag, sign, summary })
     }
 

@@ -327,7 +327,7 @@ impl LeaseState {
                 effects.extend([
                     Effect::CancelCall,
                     Effect::DropCall,
-                    Effect::Notify(Notification::Error(Some(self.token.clone()), failure)),
+                    Effect::Notify(Notification::error(Some(self.token.clone()), failure)),
                 ]);
                 true
             }

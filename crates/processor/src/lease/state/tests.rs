@@ -3,6 +3,7 @@
 use changefeed_core::{Continuation, Error, ErrorKind};
 
 use super::*;
+use crate::lease::events::Replacement;
 use crate::{
     backoff::Backoff,
     delegate::{BatchResult, DelegateError, Returned},
@@ -115,7 +116,7 @@ fn name_of(effect: &Effect) -> String {
             format!("{transfer:?}{}", if progress.is_some() { " with progress" } else { "" })
         }
         Effect::End(release) => format!("End({release:?})"),
-        Effect::Notify(Notification::Error(_, failure)) => format!("Error({failure})"),
+        Effect::Notify(Notification::Error(report)) => format!("Error({})", report.failure),
         other => {
             let text = format!("{other:?}");
             text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()

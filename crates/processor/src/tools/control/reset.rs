@@ -60,7 +60,7 @@ impl Reset {
         let mut deleted: Vec<LeaseToken> = Vec::new();
         // The marker goes first: a host that starts meanwhile then starts over instead of repairing the old leases.
         let prefix = store.prefix();
-        for id in [prefix.info_id(), prefix.lock_id()] {
+        for id in [prefix.info_id(), prefix.lock_id(), prefix.time_id()] {
             let field = store.partition_key_field(&id);
             if let Some(item) = store.read_raw(&id, field.as_deref()).await? {
                 gone_is_fine(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;

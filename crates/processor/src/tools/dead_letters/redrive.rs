@@ -224,7 +224,7 @@ impl Redrive {
     async fn failed(&self, letter: &DeadLetterDocument, item: &Item, error: &DelegateError) -> Result<()> {
         let mut letter = letter.clone();
         letter.attempts = letter.attempts.saturating_add(1);
-        letter.errors = error.chain().map(str::to_owned).collect();
+        letter.errors = error.chain().collect();
         letter.failed_at = self.letters.clock().wall().as_millis();
         let write = Write::Replace { body: letter.to_body()?, if_match: Some(item.etag.clone()) };
         match self.letters.container().backend().write(Batch::single(None, write)).await {

@@ -1,0 +1,87 @@
+//! Hosts whose way to the server is bad: a proxy between their processes and that of the server loses, refuses, cuts and
+//! delays requests, and is cut off for longer than leases live.
+
+use std::time::Duration;
+
+use changefeed::remote::{EMULATOR_KEY, Server as Client};
+
+use crate::{
+    block_on,
+    host::Host,
+    ledger::{Writer, catches_up, check_order, duplicates, instances, read},
+    process::{Folder, Server, eventually},
+    proxy::{Fault, Proxy},
+};
+
+/// A proxy in a thread of its own, for as long as the test runs.
+fn proxy(server: &Server) -> Proxy {
+    let address = server.address();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            send.send(Proxy::start(address).await).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    receive.recv().unwrap()
+}
+
+#[test]
+fn hosts_with_a_bad_network_lose_nothing_and_come_back_after_a_cut() {
+    let folder = Folder::new();
+    let (store, ledger) = (folder.join("store"), folder.join("ledger"));
+    let server = Server::start(&["--store", &store]);
+    let direct = server.endpoint();
+    block_on(async {
+        let client = Client::connect(&direct, EMULATOR_KEY).unwrap();
+        client.database("shop").container("orders").partition_key("/customer").ranges(4).create().await.unwrap();
+    });
+    let writer = Writer::start(direct.clone(), "shop", "orders");
+    let network = proxy(&server);
+
+    // One host has a good network, the other a bad one.
+    let good = Host::start(&direct, "good", &ledger);
+    let bad = Host::start(&network.endpoint(), "bad", &ledger);
+    bad.owns(2);
+    let faults = [
+        Fault::Refused(429),
+        Fault::Refused(408),
+        Fault::Refused(503),
+        Fault::DroppedBefore,
+        Fault::DroppedAfter,
+        Fault::Half,
+        Fault::Stalled(Duration::from_secs(3)),
+    ];
+    for call in ["write", "read_changes", "list_items", "read_item", "watch", "feed_ranges"] {
+        for fault in faults {
+            network.inject(call, fault, 2);
+        }
+        writer.writes(50);
+        catches_up(&ledger, &writer);
+    }
+    network.clear();
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+
+    // Cut off for longer than its leases live: the other takes over; then it comes back by itself.
+    network.cut();
+    good.owns(4);
+    let during = read(&ledger).len();
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+    assert_eq!(instances(&ledger, during), ["good".to_owned()].into(), "the one that is cut off does not work");
+    network.mend();
+    eventually("a share for the one that is back", || good.leases() == 2);
+    let back = read(&ledger).len();
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+    eventually("both at work", || instances(&ledger, back) == ["bad", "good"].map(str::to_owned).into());
+
+    writer.stop();
+    bad.stop();
+    good.stop();
+    catches_up(&ledger, &writer);
+    check_order(&ledger);
+    eprintln!("{} changes, {} of them twice", read(&ledger).len(), duplicates(&ledger));
+}

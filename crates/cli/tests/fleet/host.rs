@@ -1,0 +1,97 @@
+//! A host in a process of its own: the example `fleet`, run by this very test program.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use crate::process::eventually;
+
+/// Set for a process that is to be a host: its arguments, one on each line.
+pub(crate) const ARGUMENTS: &str = "CHANGEFEED_FLEET_TEST";
+
+/// A host, gone when its test ends.
+pub(crate) struct Host {
+    child: Child,
+    name: String,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Host {
+    /// Starts a host and waits until it runs.
+    pub(crate) fn start(endpoint: &str, name: &str, ledger: &str) -> Self {
+        let host = Self::spawn(endpoint, name, ledger);
+        eventually("the start of a host", || host.has_said("started"));
+        host
+    }
+
+    pub(crate) fn spawn(endpoint: &str, name: &str, ledger: &str) -> Self {
+        let arguments = ["--endpoint", endpoint, "--instance", name, "--ledger", ledger].join("\n");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "host_process", "--nocapture"])
+            .env(ARGUMENTS, arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start a host");
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (lines, out) = (Arc::clone(&said), BufReader::new(child.stdout.take().unwrap()));
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                lines.lock().unwrap().push(line);
+            }
+        });
+        Self { child, name: name.to_owned(), said }
+    }
+
+    pub(crate) fn has_said(&self, text: &str) -> bool {
+        self.said.lock().unwrap().iter().any(|line| line.contains(text))
+    }
+
+    /// How many leases it owns, by its own words.
+    pub(crate) fn leases(&self) -> usize {
+        let said = self.said.lock().unwrap();
+        let count = |word: &str| said.iter().filter(|line| line.starts_with(word)).count();
+        count("acquired ") - count("released ").min(count("acquired "))
+    }
+
+    /// Waits until it owns this many leases.
+    pub(crate) fn owns(&self, count: usize) {
+        eventually(&format!("{} owning {count} leases", self.name), || self.leases() == count);
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Asks it to stop, and waits until it has ended in good order.
+    pub(crate) fn stop(mut self) {
+        self.signal("TERM");
+        assert!(self.ended().success(), "{} ends in good order: {:?}", self.name, self.said.lock().unwrap());
+        eventually("its last words", || self.has_said("stopped"));
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        drop(self.child.wait());
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the end of a host", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,120 @@
+//! Hosts in processes of their own, through a server in a process of its own: they join, leave, are killed, are stopped
+//! for too long and go on, and the server is killed and restarted. Nothing is lost, the order per partition key is kept,
+//! and planned moves cause no duplicates.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod account_host;
+mod faults;
+mod host;
+mod ledger;
+mod push;
+
+#[path = "../../../../examples/fleet.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "its `main` is not used here")]
+mod fleet;
+#[path = "../serve/process.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod process;
+#[path = "../../../remote/tests/support/proxy.rs"]
+mod proxy;
+
+use changefeed::{
+    core::RangeId,
+    remote::{EMULATOR_KEY, Server as Client},
+};
+
+use self::{
+    host::{ARGUMENTS, Host},
+    ledger::{Writer, catches_up, check_order, duplicates, instances, read},
+    process::{Folder, Server, command, eventually},
+};
+
+/// The process that is a host. Does nothing as a test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn host_process() {
+    let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
+    fleet::run(arguments.lines().map(str::to_owned)).await.unwrap();
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn serve(store: &str, listen: &str) -> Server {
+    Server::spawn(command(&["serve", "--store", store, "--listen", listen]).stdin(std::process::Stdio::null()))
+}
+
+#[test]
+fn a_fleet_of_processes_loses_nothing_whatever_happens_to_it() {
+    let folder = Folder::new();
+    let (store, ledger) = (folder.join("store"), folder.join("ledger"));
+    let mut server = serve(&store, "127.0.0.1:0");
+    let (endpoint, address) = (server.endpoint(), server.address().to_string());
+    let client = || Client::connect(&endpoint, EMULATOR_KEY).unwrap();
+    block_on(async {
+        let orders = client().database("shop").container("orders").partition_key("/customer").ranges(4);
+        orders.create().await.unwrap();
+    });
+    let writer = Writer::start(endpoint.clone(), "shop", "orders");
+
+    // Planned moves: one joins, one leaves, then all are replaced one after the other.
+    let first = Host::start(&endpoint, "a", &ledger);
+    first.owns(4);
+    let second = Host::start(&endpoint, "b", &ledger);
+    second.owns(2);
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+    first.stop();
+    second.owns(4);
+    let third = Host::start(&endpoint, "c", &ledger);
+    third.owns(2);
+    second.stop();
+    third.owns(4);
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+    assert_eq!(duplicates(&ledger), 0, "planned moves cause no duplicates");
+    assert_eq!(instances(&ledger, 0), ["a", "b", "c"].map(str::to_owned).into());
+
+    // A range is split under load.
+    let fourth = Host::start(&endpoint, "d", &ledger);
+    fourth.owns(2);
+    block_on(client().catalog().split("shop", "orders", &RangeId::from(0), None)).unwrap();
+    eventually("five leases in all", || third.leases() + fourth.leases() == 5);
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+    assert_eq!(duplicates(&ledger), 0, "a split causes no duplicates");
+
+    // One is killed: the other takes over what it had.
+    third.kill();
+    fourth.owns(5);
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+
+    // One is stopped until its leases have expired, and goes on: it does not work on what it has lost.
+    let fifth = Host::start(&endpoint, "e", &ledger);
+    eventually("a share for the newcomer", || fifth.leases() >= 2);
+    fifth.signal("STOP");
+    fourth.owns(5);
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+    fifth.signal("CONT");
+    eventually("a share for the one that is back", || fifth.leases() >= 2 && fifth.leases() + fourth.leases() == 5);
+    writer.writes(100);
+    catches_up(&ledger, &writer);
+
+    // The server is killed and restarted: both carry on.
+    server.kill();
+    server = serve(&store, &address);
+    writer.writes(100);
+    let before = read(&ledger).len();
+    writer.writes(200);
+    catches_up(&ledger, &writer);
+    eventually("both hosts at work", || instances(&ledger, before) == ["d", "e"].map(str::to_owned).into());
+
+    writer.stop();
+    fourth.stop();
+    fifth.stop();
+    catches_up(&ledger, &writer);
+    check_order(&ledger);
+    drop(server);
+}

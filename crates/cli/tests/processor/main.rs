@@ -1,0 +1,13 @@
+//! The processor against a server in a process of its own, on real time with short intervals: what the tests of the
+//! processor show on a paused clock and a store in memory holds over the network as well.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod delivery;
+mod failures;
+mod hosts;
+#[path = "../serve/process.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod process;
+mod ranges;
+mod shop;
+mod tools;

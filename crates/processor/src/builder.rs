@@ -1,0 +1,261 @@
+//! Building a processor: its options and its delegate.
+
+use std::{fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
+
+use changefeed_core::{Container, Error, ErrorKind, Mode, Result, StartFrom};
+
+use crate::{
+    backoff::Backoff,
+    delegate::{AcceptsMode, AllVersions, BatchResult, Closure, Context, DelegateError, Latest},
+    delivery::dead_letter::DeadLetter,
+    lease::{
+        prefix::{LeasePrefix, LeaseToken},
+        store::LeaseStore,
+        timing::LeaseTiming,
+    },
+    notification::{ErrorReport, Notification},
+    notifier::{AsyncCallback, Callback},
+    options::{Checkpoint, Options},
+    processor::{Processor, new_session},
+    runtime::{Runtime, TokioRuntime},
+};
+
+impl Processor {
+    /// Builds a processor from its name, the monitored container and the lease container. Processors with different names
+    /// each see every change; hosts of one name share the leases.
+    pub fn builder(name: impl Into<String>, monitored: &Container, leases: &Container) -> ProcessorBuilder<Latest> {
+        let timing = LeaseTiming::for_container(leases);
+        ProcessorBuilder {
+            name: name.into(),
+            instance: None,
+            monitored: monitored.clone(),
+            leases: leases.clone(),
+            mode: Mode::LatestVersion,
+            options: Options { timing, ..Options::default() },
+            callbacks: Vec::new(),
+            async_callbacks: Vec::new(),
+            runtime: None,
+            _mode: PhantomData,
+        }
+    }
+}
+
+/// A processor being built. `M` is what its delegate gets: [`Latest`] versions or [`AllVersions`].
+#[must_use = "nothing happens before `build`"]
+pub struct ProcessorBuilder<M> {
+    name: String,
+    instance: Option<String>,
+    monitored: Container,
+    leases: Container,
+    mode: Mode,
+    options: Options,
+    callbacks: Vec<Callback>,
+    async_callbacks: Vec<AsyncCallback>,
+    runtime: Option<Arc<dyn Runtime>>,
+    _mode: PhantomData<fn() -> M>,
+}
+
+impl ProcessorBuilder<Latest> {
+    /// Delivers every version and every delete, to a delegate that takes `Versions<T>`. The monitored container must
+    /// keep versions. Default: newest versions only.
+    pub fn all_versions(self) -> ProcessorBuilder<AllVersions> {
+        ProcessorBuilder {
+            name: self.name,
+            instance: self.instance,
+            monitored: self.monitored,
+            leases: self.leases,
+            mode: Mode::AllVersions,
+            options: self.options,
+            callbacks: self.callbacks,
+            async_callbacks: self.async_callbacks,
+            runtime: self.runtime,
+            _mode: PhantomData,
+        }
+    }
+}
+
+impl<M> ProcessorBuilder<M> {
+    /// The name of this host, unique within the processor. Default: random, so that leases of an earlier process have to
+    /// expire before they are acquired again.
+    pub fn instance_name(mut self, name: impl Into<String>) -> Self {
+        self.instance = Some(name.into());
+        self
+    }
+
+    /// Where a processor begins that was never started before. Default: now.
+    pub fn start_from(mut self, start: StartFrom) -> Self {
+        self.options.start = start;
+        self
+    }
+
+    /// How often leases are balanced and renewed, and when they expire. Default: 13, 17 and 60 s; 1, 2.5 and 8 s if the
+    /// lease container is in the same process.
+    pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
+        self.options.timing = timing;
+        self
+    }
+
+    /// How often an idle feed is polled, where the store has no wake-ups. Default: 5 s.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.options.poll_interval = interval;
+        self
+    }
+
+    /// How many changes a batch has at most; a transaction is never cut. Default: 1,000.
+    pub fn max_items(mut self, max_items: usize) -> Self {
+        self.options.max_items = max_items;
+        self
+    }
+
+    /// When progress is stored. Default: after each batch.
+    pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
+        self.options.checkpoint = checkpoint;
+        self
+    }
+
+    /// Back-off between attempts of a batch that failed. Default: 200 ms, doubled up to 30 s.
+    pub fn retry(mut self, backoff: Backoff) -> Self {
+        self.options.retry = backoff;
+        self
+    }
+
+    /// The container for items that the delegate cannot handle. Default: none; a batch is retried without limit.
+    pub fn dead_letter(mut self, dead_letter: DeadLetter) -> Self {
+        self.options.dead_letter = Some(dead_letter);
+        self
+    }
+
+    /// How long a delegate call may take; then it is dropped, which is a failed attempt. A call that blocks its thread
+    /// cannot be dropped: its lease is given up. Default: no limit; the lease is renewed for as long as the call runs.
+    pub fn delegate_timeout(mut self, timeout: Duration) -> Self {
+        self.options.delegate_timeout = Some(timeout);
+        self
+    }
+
+    /// How long a delegate call runs before [`Notification::Slow`] is sent, and again whenever that time has doubled. Default: half of the delegate timeout, 30 s without one.
+    pub fn slow_after(mut self, time: Duration) -> Self {
+        self.options.slow_after = Some(time);
+        self
+    }
+
+    /// How long [`Running::stop`] may take. Default: 30 s.
+    pub fn stop_deadline(mut self, deadline: Duration) -> Self {
+        self.options.stop_deadline = deadline;
+        self
+    }
+
+    /// Takes a lease from a host of this library that is alive but has not answered a request for it within `deadline`,
+    /// because its delegate call takes so long. The batch is then delivered twice. Default: never; the owner is waited for.
+    pub fn steal_after(mut self, deadline: Duration) -> Self {
+        self.options.steal_after = Some(deadline);
+        self
+    }
+
+    /// How long a read of the feed may take; then it fails, is reported and repeated. Default: 65 s.
+    pub fn read_timeout(mut self, timeout: Duration) -> Self {
+        self.options.read_timeout = timeout;
+        self
+    }
+
+    /// How many leases this host owns at most. Default: no limit.
+    pub fn max_leases(mut self, max_leases: usize) -> Self {
+        self.options.max_leases = Some(max_leases);
+        self
+    }
+
+    /// Called for every notification, in the task where it arises. Must return quickly. Default: nothing.
+    pub fn on_notification(mut self, callback: impl Fn(&Notification) + Send + Sync + 'static) -> Self {
+        self.callbacks.push(Arc::new(callback));
+        self
+    }
+
+    /// Called for every notification, in a task of its own: one after the other, in order. A callback that is more than
+    /// 1,024 behind gets [`Notification::Missed`]. [`Running::stop`] waits for it, within the stop deadline. Default:
+    /// nothing.
+    pub fn on_notification_async<F, Fut>(mut self, callback: F) -> Self
+    where
+        F: Fn(Notification) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.async_callbacks.push(Arc::new(move |notification| Box::pin(callback(notification))));
+        self
+    }
+
+    /// Called when a lease was acquired, before its first batch. Default: nothing.
+    pub fn on_lease_acquired(self, callback: impl Fn(&LeaseToken) + Send + Sync + 'static) -> Self {
+        self.on_notification(move |notification| {
+            if let Notification::LeaseAcquired(lease) = notification {
+                callback(lease);
+            }
+        })
+    }
+
+    /// Called when a lease is no longer owned. Default: nothing.
+    pub fn on_lease_released(self, callback: impl Fn(&LeaseToken) + Send + Sync + 'static) -> Self {
+        self.on_notification(move |notification| {
+            if let Notification::LeaseReleased(lease, _) = notification {
+                callback(lease);
+            }
+        })
+    }
+
+    /// Called when something fails, with the error and, as far as it has them, lease, LSNs and attempt. Default: nothing.
+    pub fn on_error(self, callback: impl Fn(&ErrorReport) + Send + Sync + 'static) -> Self {
+        self.on_notification(move |notification| {
+            if let Notification::Error(report) = notification {
+                callback(report);
+            }
+        })
+    }
+
+    /// Clock, task spawning and randomness: for simulations. Default: tokio and the operating system.
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Finishes the processor with its delegate.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for options that make no sense; the message names the fix.
+    pub fn build<F, I, Fut, R>(self, delegate: F) -> Result<Processor>
+    where
+        F: Fn(I, Context) -> Fut + Send + Sync + 'static,
+        I: AcceptsMode<M>,
+        Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
+        R: Into<BatchResult> + 'static,
+    {
+        self.options.check(self.mode)?;
+        LeasePrefix::new(&self.name, self.monitored.identity())?;
+        LeaseStore::new(self.leases.clone(), LeasePrefix::new(&self.name, self.monitored.identity())?)?;
+        let instance = match self.instance {
+            Some(name) if name.trim().is_empty() => {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "the instance name is empty: leave it out or name the host",
+                ));
+            }
+            Some(name) => name,
+            None => format!("host-{}", new_session(&*self.runtime.clone().unwrap_or_else(TokioRuntime::new))),
+        };
+        Ok(Processor {
+            name: self.name.into(),
+            instance,
+            monitored: self.monitored,
+            leases: self.leases,
+            mode: self.mode,
+            options: self.options,
+            delegate: Arc::new(Closure(delegate, PhantomData)),
+            callbacks: self.callbacks,
+            async_callbacks: self.async_callbacks,
+            runtime: self.runtime,
+            last: Default::default(),
+        })
+    }
+}
+
+impl<M> fmt::Debug for ProcessorBuilder<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProcessorBuilder({}, {:?})", self.name, self.options)
+    }
+}

@@ -1,0 +1,85 @@
+//! Running a processor until it has caught up, for jobs that live shortly.
+
+use std::collections::BTreeMap;
+
+use changefeed_core::{ETag, Result};
+
+use crate::{
+    health::{Health, LeaseHealth},
+    lease::{
+        document::SignOfLife,
+        prefix::{LeasePrefix, LeaseToken},
+        store::{LeaseStore, Listing, StoredLease},
+    },
+    processor::{Processor, Takeover},
+    runtime::TokioRuntime,
+    store::retry::RetryBackend,
+};
+
+impl Processor {
+    /// Delivers everything there is, then stops: for jobs and functions that live shortly. Returns when every lease has
+    /// caught up that this host could acquire; leases of other hosts that are alive, and paused leases, are left to them.
+    ///
+    /// A predecessor that was killed need not be watched for a whole expiration interval: the time of its last write and
+    /// the current time are compared, both by the clock of the lease store. Writes one small document `<prefix>.time`.
+    ///
+    /// Waits without limit while a batch keeps failing: set a dead-letter container, or bound it with a timeout. Dropping
+    /// the future ends the host at once, as dropping [`Running`] does.
+    ///
+    /// ```
+    /// # async fn example(processor: changefeed::Processor) -> changefeed::core::Result<()> {
+    /// processor.run_until_caught_up().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Processor::start`], [`Running::join`] and [`Running::stop`].
+    pub async fn run_until_caught_up(&self) -> Result<()> {
+        let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
+        let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
+        let store = LeaseStore::new(RetryBackend::container(&self.leases, &runtime), prefix)?;
+        let running = self.start_host(Takeover::ByStoreTime).await?;
+        let mut first = None;
+        loop {
+            // A lease that is listed as another's after this may have been this host's own.
+            let health = running.health();
+            let listing = store.list().await?;
+            let first = first.get_or_insert_with(|| versions(&listing));
+            if is_caught_up(&listing, &self.instance, first, &health) {
+                return running.stop().await;
+            }
+            tokio::select! {
+                biased;
+                ended = running.join() => return ended,
+                () = runtime.sleep(self.options.timing.acquire / 4) => {}
+            }
+        }
+    }
+}
+
+/// A version of a lease, and what its owner last wrote.
+type Version = (ETag, SignOfLife);
+
+fn versions(listing: &Listing) -> BTreeMap<LeaseToken, Version> {
+    let version = |lease: &StoredLease| (lease.etag.clone(), SignOfLife::from(&lease.document));
+    listing.leases.iter().map(|lease| (lease.document.token.clone(), version(lease))).collect()
+}
+
+/// Whether nothing is left to do for the host `instance`. The owner of a lease that it has written since the `first`
+/// listing is alive and does its own work; a request of another host proves nothing.
+fn is_caught_up(listing: &Listing, instance: &str, first: &BTreeMap<LeaseToken, Version>, health: &Health) -> bool {
+    let is_done = |lease: &StoredLease| {
+        let document = &lease.document;
+        if let Some(own) = health.leases.iter().find(|own| own.lease == document.token) {
+            return own.health == LeaseHealth::CaughtUp;
+        }
+        let of_another = document.owner.as_deref().is_some_and(|owner| owner != instance);
+        let written = first
+            .get(&document.token)
+            .is_none_or(|(etag, sign)| lease.etag != *etag && !SignOfLife::from(document).is_only_asked(sign));
+        of_another && written
+    };
+    let available = |lease: &&StoredLease| !lease.document.is_gone() && !lease.document.is_paused();
+    listing.leases.iter().filter(available).all(is_done)
+}

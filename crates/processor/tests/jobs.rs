@@ -1,0 +1,94 @@
+//! Jobs that live shortly: they run until they have caught up.
+
+mod shop;
+
+use std::time::Duration;
+
+use changefeed::{Changes, Context, LeaseTiming, Processor};
+use shop::{Gate, Order, Seen, Shop, start, until};
+use tokio::time::Instant;
+
+/// A job that notes what it was given, with the timing of remote lease containers: leases expire after 60 s.
+fn job(shop: &Shop, instance: &str, seen: &Seen) -> Processor {
+    let seen = seen.clone();
+    let builder = shop.processor(instance).lease_timing(LeaseTiming::REMOTE);
+    let processor = builder.build(move |changes: Changes<Order>, ctx: Context| {
+        seen.add(&changes, &ctx);
+        async { Ok(()) }
+    });
+    processor.expect("build")
+}
+
+/// A host that acquires all leases, begins to handle something and is killed.
+async fn killed_predecessor(shop: &Shop) {
+    let (gate, seen) = (Gate::closed(), Seen::default());
+    let kept = seen.clone();
+    let builder = shop.processor("job-1").lease_timing(LeaseTiming::REMOTE);
+    let processor = builder.build(move |changes: Changes<Order>, ctx: Context| {
+        let gate = gate.clone();
+        kept.add(&changes, &ctx);
+        async move {
+            gate.pass().await;
+            Ok(())
+        }
+    });
+    let running = processor.expect("build").start().await.expect("start");
+    until("calls on all leases", || running.owned_leases().len() == 2 && seen.len() == 20).await;
+    drop(running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_delivers_everything_and_ends_without_leases() {
+    let shop = Shop::new(4).await;
+    let seen = Seen::default();
+    shop.write(0..100, 1).await;
+    let job = job(&shop, "job-1", &seen);
+    job.run_until_caught_up().await.expect("first run");
+    assert_eq!(seen.take().len(), 100);
+    assert!(shop.is_released().await);
+    job.run_until_caught_up().await.expect("a run without changes");
+    assert_eq!(seen.len(), 0);
+    shop.write(100..120, 1).await;
+    job.run_until_caught_up().await.expect("another run");
+    assert_eq!(seen.len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_takes_over_at_once_what_has_expired_by_the_clock_of_the_store() {
+    let shop = Shop::new(2).await;
+    shop.write(0..20, 1).await;
+    killed_predecessor(&shop).await;
+    // The store's clock moves on while no host watches.
+    shop.clock.advance(Duration::from_secs(120));
+    let (seen, begun) = (Seen::default(), Instant::now());
+    job(&shop, "job-2", &seen).run_until_caught_up().await.expect("run");
+    assert_eq!(seen.len(), 20);
+    assert!(begun.elapsed() < Duration::from_secs(30), "it watched the predecessor for {:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_waits_while_its_predecessor_may_be_alive() {
+    let shop = Shop::new(2).await;
+    shop.write(0..20, 1).await;
+    killed_predecessor(&shop).await;
+    shop.clock.advance(Duration::from_secs(30));
+    let (seen, begun) = (Seen::default(), Instant::now());
+    job(&shop, "job-2", &seen).run_until_caught_up().await.expect("run");
+    assert_eq!(seen.len(), 20);
+    // 30 of the 60 seconds had passed; a second is the precision of the clock of a store.
+    assert!(begun.elapsed() >= Duration::from_secs(29), "it took over after {:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_leaves_the_leases_of_a_living_host_to_it() {
+    let shop = Shop::new(2).await;
+    let (resident, own) = (Seen::default(), Seen::default());
+    let running = start(shop.processor("resident").lease_timing(LeaseTiming::REMOTE), &resident).await;
+    until("two leases", || running.owned_leases().len() == 2).await;
+    shop.write(0..20, 1).await;
+    job(&shop, "job-1", &own).run_until_caught_up().await.expect("run");
+    until("delivery", || resident.len() + own.len() >= 20).await;
+    assert_eq!(resident.len() + own.len(), 20, "nothing is delivered twice");
+    assert!(!running.is_finished());
+    running.stop().await.expect("stop");
+}

@@ -1,0 +1,290 @@
+//! The encoding: numbers with seven bits in each byte, lowest first; texts and bytes after their length.
+
+use std::{fmt, time::Duration};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+
+/// What can be sent. Types that are a text on the wire are checked when they are read.
+pub trait Wire: Sized {
+    /// Appends the value.
+    fn put(&self, out: &mut BytesMut);
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes are not one.
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed>;
+}
+
+/// Encodes one message.
+pub fn encode(message: &impl Wire) -> Bytes {
+    let mut out = BytesMut::new();
+    message.put(&mut out);
+    out.freeze()
+}
+
+/// Decodes one message, which must be all there is. Bodies of items are slices of `bytes`, not copies.
+///
+/// # Errors
+/// [`Malformed`] if the bytes are not exactly one message of this type.
+pub fn decode<T: Wire>(bytes: Bytes) -> Result<T, Malformed> {
+    let mut input = Reader(bytes);
+    let message = T::read_from(&mut input)?;
+    if input.0.is_empty() { Ok(message) } else { Err(Malformed("bytes follow the message")) }
+}
+
+/// Bytes that are not the message they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub(crate) &'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed message: {}", self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// The part of a message that was not read yet.
+#[derive(Debug)]
+pub struct Reader(Bytes);
+
+impl Reader {
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        self.0.try_get_u8().map_err(|_| Malformed("it ends early"))
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<Bytes, Malformed> {
+        if count > self.0.len() { Err(Malformed("it ends early")) } else { Ok(self.0.split_to(count)) }
+    }
+}
+
+impl Wire for u8 {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u8(*self);
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        input.byte()
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u8((*self).into());
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        match input.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed("a flag is neither 0 nor 1")),
+        }
+    }
+}
+
+impl Wire for u64 {
+    fn put(&self, out: &mut BytesMut) {
+        let mut rest = *self;
+        while rest >= 0x80 {
+            // The lowest seven bits, and the mark that more follow.
+            out.put_u8(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.put_u8(rest as u8);
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = input.byte()?;
+            let bits = Self::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                break;
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed("a number has more than 64 bits"))
+    }
+}
+
+impl Wire for u32 {
+    fn put(&self, out: &mut BytesMut) {
+        u64::from(*self).put(out);
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        u64::read_from(input)?.try_into().map_err(|_| Malformed("a number has more than 32 bits"))
+    }
+}
+
+impl Wire for usize {
+    fn put(&self, out: &mut BytesMut) {
+        (*self as u64).put(out);
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        u64::read_from(input)?.try_into().map_err(|_| Malformed("a number is too large for this machine"))
+    }
+}
+
+impl Wire for f64 {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_f64_le(*self);
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        input.0.try_get_f64_le().map_err(|_| Malformed("it ends early"))
+    }
+}
+
+impl Wire for Duration {
+    fn put(&self, out: &mut BytesMut) {
+        self.as_secs().put(out);
+        self.subsec_nanos().put(out);
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        let (seconds, nanos) = (u64::read_from(input)?, u32::read_from(input)?);
+        if nanos >= 1_000_000_000 {
+            Err(Malformed("a duration has too many nanoseconds"))
+        } else {
+            Ok(Self::new(seconds, nanos))
+        }
+    }
+}
+
+impl Wire for Bytes {
+    fn put(&self, out: &mut BytesMut) {
+        self.len().put(out);
+        out.extend_from_slice(self);
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        let count = usize::read_from(input)?;
+        input.bytes(count)
+    }
+}
+
+/// Appends a text.
+pub(crate) fn put_text(text: &str, out: &mut BytesMut) {
+    text.len().put(out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Reads a text with `read`.
+pub(crate) fn take_text<T>(
+    input: &mut Reader,
+    read: impl FnOnce(&str) -> Result<T, Malformed>,
+) -> Result<T, Malformed> {
+    let bytes = Bytes::read_from(input)?;
+    read(std::str::from_utf8(&bytes).map_err(|_| Malformed("a text is not UTF-8"))?)
+}
+
+impl Wire for String {
+    fn put(&self, out: &mut BytesMut) {
+        put_text(self, out);
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        take_text(input, |text| Ok(text.to_owned()))
+    }
+}
+
+impl Wire for () {
+    fn put(&self, _: &mut BytesMut) {}
+
+    fn read_from(_: &mut Reader) -> Result<Self, Malformed> {
+        Ok(())
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut BytesMut) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        if bool::read_from(input)? { T::read_from(input).map(Some) } else { Ok(None) }
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, out: &mut BytesMut) {
+        self.len().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        let count = usize::read_from(input)?;
+        // Every value has at least one byte: a count that lies does not reserve memory.
+        let mut values = Self::with_capacity(count.min(input.0.len()));
+        for _ in 0..count {
+            values.push(T::read_from(input)?);
+        }
+        Ok(values)
+    }
+}
+
+macro_rules! wire_tuple {
+    ($($name:ident: $index:tt),+) => {
+        impl<$($name: Wire),+> Wire for ($($name,)+) {
+            fn put(&self, out: &mut BytesMut) {
+                $(self.$index.put(out);)+
+            }
+
+            fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+                Ok(($($name::read_from(input)?,)+))
+            }
+        }
+    };
+}
+
+wire_tuple!(A: 0, B: 1);
+wire_tuple!(A: 0, B: 1, C: 2);
+wire_tuple!(A: 0, B: 1, C: 2, D: 3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_every_size_come_back() {
+        for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            assert_eq!(decode::<u64>(encode(&number)), Ok(number));
+        }
+        assert_eq!(encode(&300_u64), [0xac, 0x02].as_slice());
+        for too_large in [&[0xff; 10][..], &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02]] {
+            let refused = decode::<u64>(Bytes::copy_from_slice(too_large));
+            assert_eq!(refused, Err(Malformed("a number has more than 64 bits")));
+        }
+    }
+
+    #[test]
+    fn every_cut_and_every_addition_is_refused() {
+        let message = (vec![Some("a".to_owned()), None], Bytes::from_static(b"xyz"), 1.5, Duration::from_millis(7));
+        let whole = encode(&message);
+        assert_eq!(decode(whole.clone()), Ok(message));
+        type Message = (Vec<Option<String>>, Bytes, f64, Duration);
+        for length in 0..whole.len() {
+            assert!(decode::<Message>(whole.slice(..length)).is_err(), "{length}");
+        }
+        let longer = [&whole[..], b"x"].concat();
+        assert_eq!(decode::<Message>(longer.into()), Err(Malformed("bytes follow the message")));
+    }
+
+    #[test]
+    fn a_count_that_lies_is_refused_without_reserving_memory() {
+        let lie = encode(&u64::MAX);
+        assert_eq!(decode::<Vec<u8>>(lie.clone()), Err(Malformed("it ends early")));
+        assert_eq!(decode::<Bytes>(lie), Err(Malformed("it ends early")));
+        assert_eq!(decode::<String>(Bytes::from_static(&[2, 0xff, 0xfe])), Err(Malformed("a text is not UTF-8")));
+        assert_eq!(decode::<bool>(Bytes::from_static(&[2])), Err(Malformed("a flag is neither 0 nor 1")));
+    }
+}

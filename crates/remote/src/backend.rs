@@ -1,0 +1,135 @@
+//! [`Backend`] over the server: one container.
+
+use std::{fmt, sync::Arc};
+
+use changefeed_core::{
+    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, Effect, Error, ErrorKind, FeedRange,
+    Item, ItemKey, ItemPage, ListItems, MAX_ITEM_BYTES, PhysicalRange, ReadChanges, Response, Result, Write,
+    WriteResult, async_trait,
+};
+use changefeed_protocol::{Address, ContainerCall, Opened, Target, Wait, Wire};
+
+use crate::{backoff::pause_after, server::Client, timer::pause};
+
+/// How often a conditional write is sent again whose outcome is unknown. More would delay the caller, who can read.
+const RESENT: u32 = 2;
+
+/// One container of a server.
+pub(crate) struct RemoteContainer {
+    client: Arc<Client>,
+    identity: ContainerIdentity,
+    capabilities: Capabilities,
+    address: Address,
+}
+
+impl RemoteContainer {
+    pub(crate) fn new(client: Arc<Client>, Opened { identity, capabilities }: Opened) -> Self {
+        let address = Address { store: identity.store.clone(), container: identity.container };
+        Self { client, identity, capabilities: capabilities.in_process(false), address }
+    }
+
+    async fn call<T: Wire>(&self, call: ContainerCall, message: &(impl Wire + Sync)) -> Result<T> {
+        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
+        let target = Target::Container(database_name.clone(), container_name.clone(), call);
+        self.client.transport.call(&target, message).await
+    }
+}
+
+impl fmt::Debug for RemoteContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
+        write!(f, "RemoteContainer({database_name}/{container_name} at {})", self.client.transport.endpoint)
+    }
+}
+
+#[async_trait]
+impl Backend for RemoteContainer {
+    fn identity(&self) -> &ContainerIdentity {
+        &self.identity
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
+        self.call(ContainerCall::FeedRanges, &self.address).await
+    }
+
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
+        self.call(ContainerCall::ReadChanges, &(self.address.clone(), request)).await
+    }
+
+    async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
+        let wait = Wait {
+            id: 0,
+            database: self.identity.database_name.clone(),
+            container: self.identity.container_name.clone(),
+            address: self.address.clone(),
+            range: range.clone(),
+            continuation: continuation.clone(),
+        };
+        self.client.watcher.wait(wait).await;
+    }
+
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
+        self.call(ContainerCall::ReadItem, &(self.address.clone(), key.clone())).await
+    }
+
+    /// A conditional write whose outcome is unknown is sent again: its condition holds at most once, so that it is
+    /// performed at most once. If it is refused then, either the first one landed or somebody else was faster, and the
+    /// outcome stays unknown.
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
+        check_sizes(&batch)?;
+        let is_conditional = is_conditional(&batch);
+        let message = (self.address.clone(), batch);
+        let mut first = match self.call(ContainerCall::Write, &message).await {
+            Err(error) if is_conditional && may_have_landed(&error) => error,
+            answer => return answer,
+        };
+        for failures in 1..=RESENT {
+            pause(pause_after(failures, first.retry_after(), fastrand::f64())).await;
+            match self.call(ContainerCall::Write, &message).await {
+                Ok(written) => return Ok(written),
+                Err(error) if may_have_landed(&error) => first = error,
+                Err(_) => break,
+            }
+        }
+        Err(first)
+    }
+
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
+        self.call(ContainerCall::ListItems, &(self.address.clone(), request)).await
+    }
+}
+
+fn may_have_landed(error: &Error) -> bool {
+    // A timeout has taken long enough already.
+    error.effect() == Effect::Unknown && error.kind() == ErrorKind::Unavailable
+}
+
+/// Refuses items that are too large before they are sent: a server may hang up on a body that is.
+fn check_sizes(batch: &Batch) -> Result<()> {
+    for (index, write) in batch.writes.iter().enumerate() {
+        let (Write::Create { body } | Write::Upsert { body, .. } | Write::Replace { body, .. }) = write else {
+            continue;
+        };
+        if body.len() > MAX_ITEM_BYTES {
+            let message = format!("the item has {} bytes, but {MAX_ITEM_BYTES} is the most", body.len());
+            let error = Error::new(ErrorKind::TooLarge, message);
+            return Err(if batch.writes.len() > 1 { error.with_operation(index) } else { error });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a batch is refused if it has been performed before. Batches of several writes may undo their own conditions.
+fn is_conditional(batch: &Batch) -> bool {
+    match batch.writes.as_slice() {
+        [Write::Create { .. }] => true,
+        [Write::Upsert { if_match, .. } | Write::Replace { if_match, .. } | Write::Delete { if_match, .. }] => {
+            if_match.is_some()
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,124 @@
+//! One call: signed, sent, bounded in time, repeated where that is safe.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use changefeed_core::{Clock, Effect, Error, ErrorKind, Result};
+use changefeed_protocol::{CONTENT_TYPE, PREFIX, Target, Wire, decode, decode_error, encode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Method, Request, header};
+
+use crate::{
+    answer::{Answer, Proof},
+    backoff::pause_after,
+    connect_error::connect_error,
+    endpoint::Endpoint,
+    http::Http,
+    key::Key,
+    timer::{pause, within},
+};
+
+const USER_AGENT: &str = concat!("changefeed-remote/", env!("CARGO_PKG_VERSION"));
+
+/// The longest that a server may make a call wait before it is repeated; a longer wait is left to the caller.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How calls reach the server.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    pub(crate) http: Http,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) key: Key,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) timeout: Duration,
+    pub(crate) retries: u32,
+}
+
+impl Transport {
+    /// Makes a call and repeats it while the server cannot be reached or throttles, as long as nothing was done.
+    pub(crate) async fn call<T: Wire>(&self, target: &Target, message: &impl Wire) -> Result<T> {
+        let body = encode(message);
+        let mut failures = 0;
+        loop {
+            let answer = self.call_once(target, body.clone(), self.timeout).await;
+            failures += 1;
+            match answer {
+                Err(error) if failures <= self.retries && can_be_repeated(&error) => {
+                    tracing::debug!(call = target.path(), %error, failures, "a call is repeated");
+                    pause(pause_after(failures, error.retry_after(), fastrand::f64())).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Makes a call once. An error says whether the call may have been carried out all the same.
+    pub(crate) async fn call_once<T: Wire>(&self, target: &Target, body: Bytes, limit: Duration) -> Result<T> {
+        // Nothing that a read does needs to be found out.
+        let unknown = |error: Error| if target.is_read() { error } else { error.with_unknown_effect() };
+        let request = self.request(target, body)?;
+        let Some(sent) = within(limit, self.send(request)).await else {
+            let message = format!("{} did not answer within {limit:?}", self.endpoint);
+            return Err(unknown(Error::new(ErrorKind::Timeout, message)));
+        };
+        let answer = match sent {
+            Ok(answer) => answer,
+            Err(Failed::NotSent(error)) => return Err(error),
+            Err(Failed::Sent(error)) => return Err(unknown(error)),
+        };
+        let unreadable = |malformed: changefeed_protocol::Malformed| {
+            let message = format!("the answer of {} cannot be read: use the same version of changefeed", self.endpoint);
+            unknown(Error::new(ErrorKind::Unavailable, message).with_source(malformed))
+        };
+        match (answer.is_ours(), answer.status.is_success()) {
+            (true, true) => decode(answer.body).map_err(unreadable),
+            (true, false) => Err(decode_error(answer.body).unwrap_or_else(unreadable)),
+            (false, _) => match answer.refusal(&self.endpoint, self.clock.wall()) {
+                (error, Proof::NothingDone) => Err(error),
+                (error, Proof::None) => Err(unknown(error)),
+            },
+        }
+    }
+
+    fn request(&self, target: &Target, body: Bytes) -> Result<Request<Full<Bytes>>> {
+        let now = std::time::UNIX_EPOCH + Duration::from_millis(self.clock.wall().as_millis());
+        let date = httpdate::fmt_http_date(now);
+        let authorization = self.key.authorization(Method::POST.as_str(), PREFIX, &target.link(), &date);
+        Request::builder()
+            .method(Method::POST)
+            .uri(self.endpoint.uri(&target.path())?)
+            .header(header::AUTHORIZATION, authorization)
+            .header("x-ms-date", date)
+            .header(header::CONTENT_TYPE, CONTENT_TYPE)
+            .header(header::USER_AGENT, USER_AGENT)
+            .body(Full::new(body))
+            .map_err(|error| Error::new(ErrorKind::InvalidArgument, "make the request").with_source(error))
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failed> {
+        let response = self.http.request(request).await.map_err(|error| {
+            let failed = if error.is_connect() { Failed::NotSent } else { Failed::Sent };
+            failed(connect_error(&self.endpoint, error))
+        })?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map_err(|error| {
+            let message = format!("the answer of {} broke off", self.endpoint);
+            Failed::Sent(Error::new(ErrorKind::Unavailable, message).with_source(error))
+        })?;
+        Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    }
+}
+
+/// A call without an answer.
+enum Failed {
+    /// It never left this machine.
+    NotSent(Error),
+    /// It may have arrived.
+    Sent(Error),
+}
+
+fn can_be_repeated(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Throttled)
+        && error.effect() == Effect::None
+        && error.retry_after().is_none_or(|wait| wait <= MAX_RETRY_AFTER)
+}

@@ -1,0 +1,211 @@
+//! Wake-ups: one long request to the server for all readers that wait, in whatever container.
+//!
+//! A task runs while somebody waits. It sends what is waited for, and asks again and again which of it may have news.
+//! When the connection is lost it begins again with everything that is still waited for; meanwhile readers poll.
+
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+
+use changefeed_core::{Error, ErrorKind, Result};
+use changefeed_protocol::{Target, Wait, WatchCall, WatchReply, encode};
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, oneshot},
+    task::JoinSet,
+};
+
+use crate::{backoff::pause_after, timer::pause, transport::Transport};
+
+/// How long a poll may take: more than the 25 s after which the server answers without news.
+const POLL: Duration = Duration::from_secs(40);
+
+/// Wakes readers.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    transport: Arc<Transport>,
+    readers: Arc<Readers>,
+    task: Mutex<JoinSet<()>>,
+}
+
+impl Watcher {
+    pub(crate) fn new(transport: Arc<Transport>) -> Self {
+        Self { transport, readers: Arc::default(), task: Mutex::new(JoinSet::new()) }
+    }
+
+    /// Returns when there may be news for `wait`; never if the server offers no wake-ups.
+    pub(crate) async fn wait(&self, wait: Wait) {
+        let (reader, news) = self.readers.add(wait);
+        self.ensure_task();
+        if news.await.is_err() {
+            // The task ended for good: callers poll.
+            std::future::pending::<()>().await;
+        }
+        drop(reader);
+    }
+
+    fn ensure_task(&self) {
+        let mut task = self.task.lock();
+        while task.try_join_next().is_some() {}
+        if task.is_empty() {
+            task.spawn(run(Arc::clone(&self.transport), Arc::clone(&self.readers)));
+        }
+    }
+}
+
+/// Everybody who waits.
+#[derive(Debug, Default)]
+struct Readers {
+    state: Mutex<State>,
+    /// Notified when there is something to send.
+    added: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    waiting: BTreeMap<u64, (Wait, oneshot::Sender<()>)>,
+    /// To be sent.
+    add: Vec<u64>,
+    cancel: Vec<u64>,
+    /// The server has no such call.
+    unsupported: bool,
+}
+
+/// One that waits; withdrawn when dropped.
+struct Reader<'a> {
+    readers: &'a Readers,
+    id: u64,
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        let mut state = self.readers.state.lock();
+        // One that was woken is not waited for on the server either.
+        if state.waiting.remove(&self.id).is_some() {
+            state.cancel.push(self.id);
+        }
+    }
+}
+
+impl Readers {
+    fn add(&self, mut wait: Wait) -> (Reader<'_>, oneshot::Receiver<()>) {
+        let (wake, news) = oneshot::channel();
+        let mut state = self.state.lock();
+        let id = state.next;
+        (wait.id, state.next) = (id, id + 1);
+        if !state.unsupported {
+            state.waiting.insert(id, (wait, wake));
+            state.add.push(id);
+            self.added.notify_one();
+        }
+        (Reader { readers: self, id }, news)
+    }
+
+    /// Everything that is waited for, for a watch that begins; none if nobody waits.
+    fn all(&self) -> Option<Vec<Wait>> {
+        let mut state = self.state.lock();
+        (state.add, state.cancel) = (Vec::new(), Vec::new());
+        let all: Vec<_> = state.waiting.values().map(|(wait, _)| wait.clone()).collect();
+        (!all.is_empty()).then_some(all)
+    }
+
+    /// What was added and withdrawn since it was last asked.
+    fn changes(&self) -> (Vec<Wait>, Vec<u64>) {
+        let mut state = self.state.lock();
+        let add = mem::take(&mut state.add);
+        let add = add.iter().filter_map(|id| state.waiting.get(id).map(|(wait, _)| wait.clone())).collect();
+        (add, mem::take(&mut state.cancel))
+    }
+
+    fn has_additions(&self) -> bool {
+        !self.state.lock().add.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.lock().waiting.is_empty()
+    }
+
+    fn wake(&self, fired: &[u64]) {
+        let mut state = self.state.lock();
+        for id in fired {
+            if let Some((_, wake)) = state.waiting.remove(id) {
+                // A reader that has gone needs no news.
+                let _ = wake.send(());
+            }
+        }
+    }
+
+    fn give_up(&self) {
+        let mut state = self.state.lock();
+        state.unsupported = true;
+        state.waiting.clear();
+    }
+}
+
+/// The task: one watch after the other, for as long as somebody waits.
+async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
+    let mut failures = 0;
+    loop {
+        let Some(add) = readers.all() else {
+            readers.added.notified().await;
+            continue;
+        };
+        match watch(&transport, &readers, add).await {
+            Ok(()) => failures = 0,
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                tracing::warn!(%error, "no wake-ups: changes are found by polling");
+                readers.give_up();
+                return;
+            }
+            Err(error) => {
+                failures += 1;
+                tracing::debug!(%error, failures, "wake-ups are interrupted");
+                pause(pause_after(failures, error.retry_after(), fastrand::f64())).await;
+            }
+        }
+    }
+}
+
+/// One watch, until nobody waits any more or it fails.
+async fn watch(transport: &Transport, readers: &Readers, add: Vec<Wait>) -> Result<()> {
+    let watch = fastrand::u64(..);
+    let call = async |begin, (add, cancel), poll| -> Result<WatchReply, Error> {
+        let limit = if poll { POLL } else { transport.timeout };
+        let body = encode(&WatchCall { watch, begin, add, cancel, poll });
+        transport.call_once(&Target::Watch, body, limit).await
+    };
+    call(true, (add, Vec::new()), false).await?;
+    loop {
+        // What came since the last call travels with the poll.
+        let mut poll = std::pin::pin!(call(false, readers.changes(), true));
+        let reply = loop {
+            tokio::select! {
+                biased;
+                reply = poll.as_mut() => break reply?,
+                () = readers.added.notified() => {
+                    if !readers.has_additions() {
+                        continue;
+                    }
+                }
+            }
+            // The poll goes on while further readers are sent; those that come meanwhile are sent together.
+            let mut sent = std::pin::pin!(call(false, readers.changes(), false));
+            let early = tokio::select! {
+                biased;
+                reply = poll.as_mut() => Some(reply?),
+                sent = sent.as_mut() => {
+                    sent?;
+                    None
+                }
+            };
+            if let Some(reply) = early {
+                readers.wake(&reply.fired);
+                sent.await?;
+                break WatchReply { fired: Vec::new() };
+            }
+        };
+        readers.wake(&reply.fired);
+        if readers.is_empty() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What the client does when requests are refused, lost, cut or delayed on their way, through a proxy on real sockets.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use changefeed_core::{Container, Effect, ErrorKind, FeedRange, ReadChanges, StartFrom};
+use changefeed_remote::{EMULATOR_KEY, Server as Client};
+use serde_json::json;
+use support::{
+    Served, orders,
+    proxy::{Fault, Proxy},
+};
+
+/// A server, a proxy in front of it, and a container behind both.
+struct Stage {
+    served: Served,
+    proxy: Proxy,
+    orders: Container,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        Self::with_timeout(Duration::from_secs(10)).await
+    }
+
+    async fn with_timeout(timeout: Duration) -> Self {
+        let served = Served::start().await;
+        let proxy = Proxy::start(served.server.address()).await;
+        let client = Client::builder(&proxy.endpoint(), EMULATOR_KEY).timeout(timeout).connect().unwrap();
+        let orders = orders(&client).await;
+        Self { served, proxy, orders }
+    }
+
+    /// How many versions of items have been written, without the proxy.
+    async fn commits(&self) -> u64 {
+        let direct = self.served.orders().await;
+        let page = direct.read_changes(ReadChanges::new(FeedRange::full(), StartFrom::Now)).await.unwrap();
+        page.newest_lsn.get()
+    }
+}
+
+/// What may be repeated: reads, whatever happened to them.
+#[tokio::test]
+async fn a_read_is_repeated_whatever_happened_to_it() {
+    let stage = Stage::new().await;
+    stage.orders.create(&json!({"id": "1", "text": "a".repeat(100)})).await.unwrap();
+    for fault in [Fault::Refused(429), Fault::Refused(503), Fault::DroppedBefore, Fault::DroppedAfter, Fault::Half] {
+        let before = stage.proxy.count("read_item");
+        stage.proxy.inject("read_item", fault, 2);
+        assert_eq!(stage.orders.read_item("1", "1").await.unwrap().id.as_str(), "1", "{fault:?}");
+        assert_eq!(stage.proxy.count("read_item") - before, 3, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_is_not_repeated_without_end() {
+    let stage = Stage::new().await;
+    stage.proxy.inject("feed_ranges", Fault::Refused(503), usize::MAX);
+    let error = stage.orders.feed_ranges().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None), "{error:?}");
+    assert_eq!(stage.proxy.count("feed_ranges"), 4, "once, and three repetitions");
+}
+
+#[tokio::test]
+async fn a_throttled_write_waits_as_long_as_it_is_told_and_happens_once() {
+    let stage = Stage::new().await;
+    stage.proxy.inject("write", Fault::Refused(429), 2);
+    stage.orders.upsert(&json!({"id": "1"})).await.unwrap();
+    assert_eq!((stage.proxy.count("write"), stage.commits().await), (3, 1));
+    stage.proxy.inject("write", Fault::Refused(429), usize::MAX);
+    let error = stage.orders.upsert(&json!({"id": "1"})).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Throttled, Effect::None));
+    assert_eq!(error.retry_after(), Some(Duration::from_millis(30)));
+    assert_eq!(stage.commits().await, 1);
+}
+
+#[tokio::test]
+async fn a_write_without_condition_is_never_repeated_when_its_outcome_is_unknown() {
+    let stage = Stage::new().await;
+    for fault in [Fault::DroppedBefore, Fault::DroppedAfter, Fault::Half, Fault::Refused(503), Fault::Refused(408)] {
+        let (sent, commits) = (stage.proxy.count("write"), stage.commits().await);
+        stage.proxy.inject("write", fault, 1);
+        let error = stage.orders.upsert(&json!({"id": "1"})).await.unwrap_err();
+        assert_eq!(error.effect(), Effect::Unknown, "{fault:?}: {error:?}");
+        assert_eq!(stage.proxy.count("write") - sent, 1, "{fault:?}");
+        let landed = u64::from(matches!(fault, Fault::DroppedAfter | Fault::Half));
+        assert_eq!(stage.commits().await - commits, landed, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_conditional_write_that_was_lost_before_it_landed_is_sent_again_and_lands_once() {
+    let stage = Stage::new().await;
+    stage.proxy.inject("write", Fault::DroppedBefore, 2);
+    let created = stage.orders.create(&json!({"id": "1"})).await.unwrap();
+    stage.proxy.inject("write", Fault::DroppedBefore, 1);
+    let etag = created.etag.unwrap();
+    let replaced = stage.orders.replace_if(&json!({"id": "1", "n": 2}), &etag).await.unwrap();
+    assert_eq!(stage.commits().await, 2);
+    stage.proxy.inject("write", Fault::DroppedBefore, 1);
+    stage.orders.delete_if("1", "1", &replaced.etag.unwrap()).await.unwrap();
+    assert_eq!(stage.commits().await, 3);
+}
+
+#[tokio::test]
+async fn a_conditional_write_whose_answer_was_lost_stays_unknown_and_landed_once() {
+    let stage = Stage::new().await;
+    stage.proxy.inject("write", Fault::DroppedAfter, 1);
+    let error = stage.orders.create(&json!({"id": "1"})).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown), "{error:?}");
+    assert_eq!(stage.commits().await, 1);
+    let etag = stage.orders.read_item("1", "1").await.unwrap().etag;
+    stage.proxy.inject("write", Fault::Half, 1);
+    let error = stage.orders.replace_if(&json!({"id": "1", "n": 2}), &etag).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error:?}");
+    assert_eq!(stage.commits().await, 2);
+    // Reading tells what became of it.
+    assert_ne!(stage.orders.read_item("1", "1").await.unwrap().etag, etag);
+}
+
+#[tokio::test]
+async fn a_refusal_by_condition_is_certain_if_nothing_was_lost() {
+    let stage = Stage::new().await;
+    stage.orders.create(&json!({"id": "1"})).await.unwrap();
+    let error = stage.orders.create(&json!({"id": "1"})).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::AlreadyExists, Effect::None));
+}
+
+#[tokio::test]
+async fn a_stalled_server_is_given_up_after_the_timeout() {
+    let stage = Stage::with_timeout(Duration::from_millis(200)).await;
+    stage.proxy.inject("", Fault::Stalled(Duration::from_secs(5)), 2);
+    let error = stage.orders.read_item("1", "1").await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Timeout, Effect::None), "{error:?}");
+    let error = stage.orders.create(&json!({"id": "1"})).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Timeout, Effect::Unknown), "{error:?}");
+    stage.orders.read_item("1", "1").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_was_cut_off_goes_on_by_itself() {
+    let stage = Stage::new().await;
+    stage.orders.create(&json!({"id": "1"})).await.unwrap();
+    stage.proxy.cut();
+    let error = stage.orders.read_item("1", "1").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    stage.proxy.mend();
+    stage.orders.read_item("1", "1").await.unwrap();
+}

@@ -1,0 +1,212 @@
+//! A proxy between clients and a server that does to requests what networks and gateways do: refuses them, loses them
+//! before or after they were carried out, cuts answers in half, stalls, or is cut off altogether.
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinSet,
+};
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It is refused with this status, as the server refuses, and never reaches it.
+    Refused(u16),
+    /// The connection ends, and the request never reaches the server.
+    DroppedBefore,
+    /// The server carries it out, and the connection ends without an answer.
+    DroppedAfter,
+    /// The server carries it out, and half of the answer comes.
+    Half,
+    /// The server carries it out, and the answer takes this long.
+    Stalled(Duration),
+}
+
+/// Requests whose path ends so meet the fault, so many times.
+#[derive(Clone, Debug)]
+struct Rule {
+    call: String,
+    fault: Fault,
+    times: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rules: Mutex<Vec<Rule>>,
+    counts: Mutex<BTreeMap<String, usize>>,
+    is_cut: AtomicBool,
+    cut: Notify,
+}
+
+impl State {
+    /// Counts a request and says what happens to it.
+    fn meets(&self, path: &str) -> Option<Fault> {
+        let call = path.rsplit('/').next().unwrap_or_default();
+        *self.counts.lock().expect("no panic").entry(call.to_owned()).or_default() += 1;
+        let mut rules = self.rules.lock().expect("no panic");
+        let rule = rules.iter_mut().find(|rule| rule.times > 0 && (rule.call == call || rule.call.is_empty()))?;
+        rule.times -= 1;
+        Some(rule.fault)
+    }
+}
+
+/// The proxy; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    state: Arc<State>,
+    _task: JoinSet<()>,
+}
+
+impl Proxy {
+    /// A proxy in front of the server at `server`.
+    pub(crate) async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("listen");
+        let (address, state) = (listener.local_addr().expect("an address"), Arc::new(State::default()));
+        let mut task = JoinSet::new();
+        task.spawn(accept(listener, server, Arc::clone(&state)));
+        Self { address, state, _task: task }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The next `times` requests for `call`, or for any call if that is empty, meet the fault.
+    pub(crate) fn inject(&self, call: &str, fault: Fault, times: usize) {
+        self.state.rules.lock().expect("no panic").push(Rule { call: call.to_owned(), fault, times });
+    }
+
+    pub(crate) fn clear(&self) {
+        self.state.rules.lock().expect("no panic").clear();
+    }
+
+    /// How many requests for `call` have come.
+    pub(crate) fn count(&self, call: &str) -> usize {
+        self.state.counts.lock().expect("no panic").get(call).copied().unwrap_or(0)
+    }
+
+    /// How many requests have come in all.
+    pub(crate) fn total(&self) -> usize {
+        self.state.counts.lock().expect("no panic").values().sum()
+    }
+
+    /// Cuts the network: connections end, and new ones end at once.
+    pub(crate) fn cut(&self) {
+        self.state.is_cut.store(true, Ordering::Release);
+        self.state.cut.notify_waiters();
+    }
+
+    pub(crate) fn mend(&self) {
+        self.state.is_cut.store(false, Ordering::Release);
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        if state.is_cut.load(Ordering::Acquire) {
+            continue;
+        }
+        let state = Arc::clone(&state);
+        connections.spawn(async move {
+            tokio::select! {
+                () = state.cut.notified() => {}
+                _ = relay(client, server, &state) => {}
+            }
+        });
+    }
+}
+
+/// Passes requests on, one after the other, until one of them ends the connection.
+async fn relay(mut client: TcpStream, server: SocketAddr, state: &State) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let mut upstream: Option<TcpStream> = None;
+    let mut rest = Vec::new();
+    while let Some(request) = message(&mut client, &mut rest).await? {
+        let text = String::from_utf8_lossy(&request);
+        let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
+        let fault = state.meets(&path);
+        match fault {
+            Some(Fault::Refused(status)) => {
+                client.write_all(refusal(status).as_bytes()).await?;
+                continue;
+            }
+            Some(Fault::DroppedBefore) => return Ok(()),
+            _ => {}
+        }
+        let stream = match &mut upstream {
+            Some(stream) => stream,
+            none => {
+                let stream = TcpStream::connect(server).await?;
+                stream.set_nodelay(true)?;
+                none.insert(stream)
+            }
+        };
+        stream.write_all(&request).await?;
+        let Some(answer) = message(stream, &mut Vec::new()).await? else { return Ok(()) };
+        match fault {
+            Some(Fault::DroppedAfter) => return Ok(()),
+            Some(Fault::Half) => {
+                let half = answer.len() - answer.len().min(20) / 2;
+                return client.write_all(answer.get(..half).unwrap_or_default()).await;
+            }
+            Some(Fault::Stalled(time)) => stall(time).await,
+            _ => {}
+        }
+        client.write_all(&answer).await?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a network that stalls does so in real time")]
+async fn stall(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// A refusal as the server words it.
+fn refusal(status: u16) -> String {
+    let body = r#"{"code":"Injected","message":"Message: {\"Errors\":[\"the proxy refused\"]}\r\nActivityId: 1"}"#;
+    format!(
+        "HTTP/1.1 {status} Injected\r\nx-ms-activity-id: 1\r\nx-ms-retry-after-ms: 30\r\ncontent-type: \
+         application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// One request or answer with its body; none at the end of the connection. `rest` holds what came after it.
+async fn message(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    loop {
+        if let Some(length) = length_of(rest)
+            && rest.len() >= length
+        {
+            let after = rest.split_off(length);
+            return Ok(Some(std::mem::replace(rest, after)));
+        }
+        if stream.read_buf(rest).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// The length of the message that begins here, once its head is complete.
+fn length_of(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(bytes.get(..end)?).to_ascii_lowercase();
+    let body = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok()).unwrap_or(0);
+    Some(end + body)
+}

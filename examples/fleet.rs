@@ -1,0 +1,154 @@
+//! One host of a fleet: hosts in as many processes and on as many machines as you start share the work of a processor
+//! through a server.
+//!
+//! Run it with `cargo run --release -p changefeed --features remote --example fleet -- --endpoint http://localhost:8081
+//! --instance a --ledger a.txt`. It appends `id LSN instance` to the ledger for each change, and ends in good order on
+//! SIGTERM and Ctrl-C. The key is that of emulators unless the variable `CHANGEFEED_KEY` holds another; for a server
+//! with a certificate of its own, `CHANGEFEED_CA_FILE` names the file that holds it.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what happens")]
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fmt::Write as _,
+    fs::{self, File, OpenOptions},
+    io::Write as _,
+    process::ExitCode,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use changefeed::{
+    Context, LeaseTiming, Notification, Processor, RawChanges,
+    core::{Container, ErrorKind, StartFrom},
+    remote::{EMULATOR_KEY, Server},
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A host that dies is missed after ten seconds. The defaults are those of Azure, where requests cost money and time.
+const TIMING: LeaseTiming =
+    LeaseTiming { acquire: Duration::from_secs(2), renew: Duration::from_secs(3), expiration: Duration::from_secs(10) };
+
+const USAGE: &str = "usage: fleet --endpoint URL --instance NAME --ledger FILE [--processor NAME] [--leases db/name] \
+                     [--container db/name]";
+
+struct Args {
+    endpoint: String,
+    instance: String,
+    ledger: String,
+    processor: String,
+    container: String,
+    leases: String,
+}
+
+impl Args {
+    fn parse(args: impl IntoIterator<Item = String>) -> Result<Self> {
+        let mut given = BTreeMap::new();
+        let mut args = args.into_iter();
+        while let Some(name) = args.next() {
+            let value = args.next().ok_or_else(|| format!("{name} needs a value; {USAGE}"))?;
+            given.insert(name, value);
+        }
+        let mut take = |name: &str, default: Option<&str>| {
+            let value = given.remove(name).or_else(|| default.map(str::to_owned));
+            value.ok_or_else(|| format!("{name} is missing; {USAGE}"))
+        };
+        let args = Self {
+            endpoint: take("--endpoint", None)?,
+            instance: take("--instance", None)?,
+            ledger: take("--ledger", None)?,
+            processor: take("--processor", Some("fleet"))?,
+            container: take("--container", Some("shop/orders"))?,
+            leases: take("--leases", Some("shop/leases"))?,
+        };
+        match given.keys().next() {
+            Some(unknown) => Err(format!("{unknown} is not known; {USAGE}").into()),
+            None => Ok(args),
+        }
+    }
+}
+
+/// Opens a container, or creates it with `ranges` ranges if there is none.
+async fn container(server: &Server, name: &str, ranges: usize) -> Result<Container> {
+    let (database, name) = name.split_once('/').ok_or_else(|| format!("{name} is not of the form db/name"))?;
+    let container = || server.database(database).container(name).ranges(ranges);
+    match container().open().await {
+        Err(error) if matches!(error.kind(), ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound) => {
+            Ok(container().open_or_create().await?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+fn server(endpoint: &str) -> Result<Server> {
+    let key = env::var("CHANGEFEED_KEY").unwrap_or_else(|_| EMULATOR_KEY.to_owned());
+    let server = Server::builder(endpoint, &key);
+    Ok(match env::var("CHANGEFEED_CA_FILE") {
+        Ok(file) => server.certificate(fs::read_to_string(file)?).connect()?,
+        Err(_) => server.connect()?,
+    })
+}
+
+/// Appends one line for each change. When it returns the lines are with the operating system: a process that is killed
+/// afterwards does not take them along.
+fn note(ledger: &Mutex<File>, changes: &RawChanges, instance: &str) -> std::io::Result<()> {
+    let mut lines = String::new();
+    for change in changes.iter() {
+        let _ = writeln!(lines, "{} {} {instance}", change.id, change.lsn);
+    }
+    let mut ledger = ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    ledger.write_all(lines.as_bytes())?;
+    ledger.flush()
+}
+
+fn show(notification: &Notification) {
+    match notification {
+        Notification::LeaseAcquired(lease) => println!("acquired {lease}"),
+        Notification::LeaseReleased(lease, _) => println!("released {lease}"),
+        Notification::Error(report) => eprintln!("error: {}", report.failure),
+        _ => {}
+    }
+}
+
+/// Runs a host until a signal asks it to stop.
+pub async fn run(args: impl IntoIterator<Item = String>) -> Result<()> {
+    let args = Args::parse(args)?;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let server = server(&args.endpoint)?;
+    let orders = container(&server, &args.container, 4).await?;
+    let leases = container(&server, &args.leases, 1).await?;
+    let ledger = Arc::new(Mutex::new(OpenOptions::new().create(true).append(true).open(&args.ledger)?));
+
+    let instance = args.instance.clone();
+    let processor = Processor::builder(args.processor, &orders, &leases)
+        .instance_name(args.instance)
+        .start_from(StartFrom::Beginning)
+        .lease_timing(TIMING)
+        .on_notification(show)
+        .build(move |changes: RawChanges, _: Context| {
+            let noted = note(&ledger, &changes, &instance);
+            async move { Ok(noted?) }
+        })?;
+    let running = processor.start().await?;
+    println!("started");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    running.stop().await?;
+    println!("stopped");
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(env::args().skip(1)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
