@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Container, Epk, Error, ErrorKind, PartitionKeyDefinition, PhysicalRange, RangeId, ResourceId, Result, Timestamp,
+    Container, Epk, Error, ErrorKind, PartitionKeyDefinition, PartitionKeyKind, PhysicalRange, RangeId, ResourceId,
+    Result, Timestamp,
 };
 
 /// A store that holds databases and containers.
@@ -106,6 +107,16 @@ pub enum TimeToLive {
     Seconds(u32),
 }
 
+impl fmt::Display for TimeToLive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::ItemsOnly => f.write_str("of items only"),
+            Self::Seconds(seconds) => write!(f, "{seconds} s"),
+        }
+    }
+}
+
 /// The settings of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerSpec {
@@ -160,6 +171,7 @@ impl Database {
         ContainerBuilder {
             database: self.clone(),
             spec: ContainerSpec::new(name, PartitionKeyDefinition::id()),
+            given: Given::default(),
             paths: Ok(()),
         }
     }
@@ -171,7 +183,16 @@ impl Database {
 pub struct ContainerBuilder {
     database: Database,
     spec: ContainerSpec,
+    given: Given,
     paths: Result<()>,
+}
+
+/// Which settings the caller has named.
+#[derive(Debug, Default)]
+struct Given {
+    ranges: bool,
+    time_to_live: bool,
+    all_versions: bool,
 }
 
 impl ContainerBuilder {
@@ -187,19 +208,19 @@ impl ContainerBuilder {
 
     /// How many physical ranges a new container begins with. Default: 1.
     pub fn ranges(mut self, ranges: usize) -> Self {
-        self.spec.ranges = ranges;
+        (self.spec.ranges, self.given.ranges) = (ranges, true);
         self
     }
 
     /// How long items live. Default: without limit.
     pub fn time_to_live(mut self, time_to_live: TimeToLive) -> Self {
-        self.spec.time_to_live = time_to_live;
+        (self.spec.time_to_live, self.given.time_to_live) = (time_to_live, true);
         self
     }
 
     /// Keeps every version and delete for this long, for all-versions mode. Default: newest versions only.
     pub fn all_versions(mut self, retention: Duration) -> Self {
-        self.spec.all_versions_retention = Some(retention);
+        (self.spec.all_versions_retention, self.given.all_versions) = (Some(retention), true);
         self
     }
 
@@ -230,26 +251,63 @@ impl ContainerBuilder {
         catalog.container(&self.database.name, &name).await
     }
 
-    /// Opens the container, or creates it if there is none.
+    /// Opens the container, or creates it if there is none. One that exists must have the same partition key and the
+    /// settings that were named here. The number of ranges is compared only while none was split or merged, as far as the
+    /// store can tell.
     ///
     /// # Errors
-    /// `InvalidArgument` if it exists with another partition key, and those of the store.
+    /// `InvalidArgument` if it exists with other settings; the message names the differences. Those of the store.
     pub async fn open_or_create(self) -> Result<Container> {
-        let database = self.database.clone();
-        let (name, wanted) = (self.spec.name.clone(), self.spec.partition_key.clone());
-        match self.create().await {
+        let Self { database, spec, given, paths } = self;
+        paths?;
+        let builder = Self { database: database.clone(), spec: spec.clone(), given: Given::default(), paths: Ok(()) };
+        match builder.create().await {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             other => return other,
         }
-        let container = database.catalog.container(&database.name, &name).await?;
-        let found = &container.identity().partition_key;
-        if *found != wanted {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("container {}/{name} exists with the partition key {found}, not {wanted}", database.name),
-            ));
+        let container = database.catalog.container(&database.name, &spec.name).await?;
+        let mut differences = Vec::new();
+        let mut compare = |what: &str, found: String, wanted: String| {
+            if found != wanted {
+                differences.push(format!("{what} {found}, not {wanted}"));
+            }
+        };
+        let shown = |key: &PartitionKeyDefinition| match key.kind() {
+            PartitionKeyKind::Hash => key.to_string(),
+            PartitionKeyKind::MultiHash => format!("{key} (hierarchical)"),
+        };
+        compare("partition key", shown(&container.identity().partition_key), shown(&spec.partition_key));
+        if given.time_to_live || given.all_versions {
+            let containers = database.catalog.list_containers(&database.name).await?;
+            if let Some(ContainerInfo { spec: found, .. }) = containers.iter().find(|info| info.spec.name == spec.name)
+            {
+                if given.time_to_live {
+                    compare("time to live", found.time_to_live.to_string(), spec.time_to_live.to_string());
+                }
+                if given.all_versions {
+                    let shown = |retention: Option<Duration>| {
+                        retention.map_or_else(|| "off".to_owned(), |retention| format!("kept for {retention:?}"))
+                    };
+                    let (found, wanted) = (found.all_versions_retention, spec.all_versions_retention);
+                    compare("all versions", shown(found), shown(wanted));
+                }
+            }
         }
-        Ok(container)
+        if given.ranges && container.capabilities().range_parents {
+            let ranges = container.feed_ranges().await?;
+            if ranges.iter().all(|range| range.parents.is_empty()) {
+                compare("ranges", ranges.len().to_string(), spec.ranges.to_string());
+            }
+        }
+        if differences.is_empty() {
+            return Ok(container);
+        }
+        let (path, differences) = (format!("{}/{}", database.name, spec.name), differences.join("; "));
+        let message = format!(
+            "container {path} exists with other settings ({differences}): ask for the settings that it has, or use \
+             another name"
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, message))
     }
 
     fn definition(mut self, definition: Result<PartitionKeyDefinition>) -> Self {

@@ -1,6 +1,6 @@
 //! Changes and how to ask for them.
 
-use std::fmt;
+use std::{fmt, time::SystemTime};
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer, de::DeserializeOwned, ser::Error as _};
@@ -34,6 +34,18 @@ pub enum StartFrom {
 impl From<Continuation> for StartFrom {
     fn from(continuation: Continuation) -> Self {
         Self::Continuation(continuation)
+    }
+}
+
+impl From<Timestamp> for StartFrom {
+    fn from(time: Timestamp) -> Self {
+        Self::Time(time)
+    }
+}
+
+impl From<SystemTime> for StartFrom {
+    fn from(time: SystemTime) -> Self {
+        Self::Time(time.into())
     }
 }
 

@@ -12,6 +12,12 @@ use serde::Serialize;
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// The time of the operating system: for programs, such as `StartFrom::Time(Timestamp::now().saturating_sub(hour))`.
+    /// Code that is simulated takes a [`Clock`] instead.
+    pub fn now() -> Self {
+        SystemClock.wall()
+    }
+
     /// From milliseconds since the epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
@@ -45,6 +51,14 @@ impl Timestamp {
     }
 }
 
+impl From<SystemTime> for Timestamp {
+    /// Moments before 1970 become 1970.
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
 /// Where the time comes from. Nothing else in this library reads a clock.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time of day. It may jump in both directions.
@@ -58,7 +72,18 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     fn wall(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        SystemTime::now().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_time_becomes_milliseconds_since_1970() {
+        let moment = UNIX_EPOCH + Duration::from_micros(1_767_225_600_123_999);
+        assert_eq!(Timestamp::from(moment), Timestamp::from_millis(1_767_225_600_123));
+        assert_eq!(Timestamp::from(UNIX_EPOCH - Duration::from_secs(1)), Timestamp::from_millis(0));
     }
 }

@@ -82,9 +82,10 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
-    /// Where a processor begins that was never started before. Default: now.
-    pub fn start_from(mut self, start: StartFrom) -> Self {
-        self.options.start = start;
+    /// Where a processor begins that was never started before: a [`StartFrom`], a
+    /// [`Timestamp`](changefeed_core::Timestamp) or a [`SystemTime`](std::time::SystemTime). Default: now.
+    pub fn start_from(mut self, start: impl Into<StartFrom>) -> Self {
+        self.options.start = start.into();
         self
     }
 

@@ -51,6 +51,9 @@ pub struct DeadLetterDocument {
     /// Whether bodies were left out because the letter would have been larger than an item may be.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
+    /// For how many seconds the store keeps it, if not for as long as its container keeps items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u32>,
 }
 
 /// Why and where the delivery of an item failed.
@@ -63,6 +66,7 @@ pub(crate) struct FailedDelivery<'a> {
     pub(crate) attempts: u32,
     pub(crate) errors: Vec<String>,
     pub(crate) at: Timestamp,
+    pub(crate) time_to_live: Option<u32>,
 }
 
 impl DeadLetterDocument {
@@ -91,6 +95,7 @@ impl DeadLetterDocument {
             previous: image(&change.previous),
             raw,
             cut: false,
+            ttl: failed.time_to_live,
         }
     }
 

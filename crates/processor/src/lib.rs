@@ -1,5 +1,95 @@
-//! A change feed processor: every change of a container reaches your code, at least once, in order per partition key,
-//! spread over as many hosts as you start, resuming where it stopped, whatever crashes.
+//! A change feed processor, modelled on that of Azure Cosmos DB: the changes of a container reach your code, at least once,
+//! in order per partition key, spread over as many hosts as you start, resuming where it stopped, whatever crashes.
+//!
+//! In latest-version mode, the default, an item that changes twice quickly may arrive once, at its newest version;
+//! [`ProcessorBuilder::all_versions`] delivers every version and delete.
+//!
+//! # Overview
+//!
+//! ```
+//! use changefeed::{Changes, Context, Processor, core::StartFrom, embedded::Engine};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Order {
+//!     total: f64,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> changefeed::core::Result<()> {
+//! let shop = Engine::in_memory()?.database("shop"); // or Engine::open("./data")
+//! let orders = shop.container("orders").partition_key("/customer").ranges(4).open_or_create().await?;
+//! let leases = shop.container("leases").open_or_create().await?;
+//! let processor = Processor::builder("mailer", &orders, &leases)
+//!     .instance_name("worker-1") // each host has its own
+//!     .start_from(StartFrom::Beginning)
+//!     .build(|orders: Changes<Order>, ctx: Context| async move {
+//!         for (order, info) in orders.with_info() {
+//!             println!("lease {}: order {} over {}", ctx.lease(), info.id(), order.total);
+//!         }
+//!         Ok(())
+//!     })?;
+//! let running = processor.start().await?;
+//! running.stop().await
+//! # }
+//! ```
+//!
+//! A *processor* is a name, a monitored container and a lease container. Every processor sees every change. The *hosts* of
+//! one processor, that is processes that start it under different instance names, share its *leases*, one for each feed
+//! range of the monitored container. A lease remembers how far its range was handled.
+//!
+//! | for | see |
+//! |---|---|
+//! | the code that gets the changes | [`Changes`], [`Versions`], [`RawChanges`], [`Context`], [`ChangeInfo`] |
+//! | what it returns: all handled, a result for each item, an error | [`BatchResult`], [`ItemResult`], [`DelegateError`] |
+//! | items that cannot be handled | [`DeadLetter`], [`DeadLetters`] |
+//! | a running host: stop, health, notifications | [`Running`], [`Health`], [`Notification`] |
+//! | a job that ends when it has caught up | [`Processor::run_until_caught_up`] |
+//! | how far a processor is behind, and why | [`Estimator`], [`Explain`] |
+//! | moving, resetting, pausing a processor | [`Control`] |
+//! | reading changes at your own pace, without leases | [`Pull`] |
+//!
+//! # Delivery
+//!
+//! A change arrives at least once. It arrives again if the host crashes before the checkpoint, if the delegate fails or if
+//! a lease is lost: make the delegate idempotent, for example with [`ChangeInfo::change_id`] as a key. If the delegate
+//! fails, its batch is retried with back-off, without limit unless there is a dead-letter container.
+//!
+//! # Options
+//!
+//! All are setters of [`ProcessorBuilder`].
+//!
+//! | option | default | advice |
+//! |---|---|---|
+//! | [`instance_name`](ProcessorBuilder::instance_name) | random | set it, to something that survives a restart: the host takes its leases back at once |
+//! | [`start_from`](ProcessorBuilder::start_from) | now | counts at the first start only; move a processor later with [`Control::seek`] |
+//! | [`all_versions`](ProcessorBuilder::all_versions) | off | for deletes and intermediate versions; the container must keep them |
+//! | [`dead_letter`](ProcessorBuilder::dead_letter) | none | set it, unless a poison item should stop its range |
+//! | [`retry`](ProcessorBuilder::retry) | 200 ms to 30 s | raise the first pause if the sink needs time to recover |
+//! | [`delegate_timeout`](ProcessorBuilder::delegate_timeout) | none | set it if a call can hang |
+//! | [`slow_after`](ProcessorBuilder::slow_after) | half of the timeout, or 30 s | lower it to learn of slow calls earlier |
+//! | [`max_items`](ProcessorBuilder::max_items) | 1,000 | lower it if items are large or handling one is slow |
+//! | [`max_leases`](ProcessorBuilder::max_leases) | no limit | set it to bound what one host does |
+//! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes, [`Checkpoint::Manual`] for batches of your own |
+//! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 2.5, 8 s | shorter finds crashes earlier and writes more |
+//! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s | counts only for stores without wake-ups |
+//! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
+//! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |
+//! | [`stop_deadline`](ProcessorBuilder::stop_deadline) | 30 s | below the time that your scheduler leaves a process |
+//!
+//! # Feature flags
+//!
+//! | feature | default | what |
+//! |---|---|---|
+//! | `embedded` | on | the embedded store, as the module `embedded` |
+//! | `remote` | off | containers of a `changefeed serve` in another process, as the module `remote` |
+//! | `anyhow` | on | [`DelegateError::downcast_ref`] finds the error inside an `anyhow::Error`; `?` works without it, too |
+//! | `mutants` | off | planted bugs, for the simulation of this project only |
+//!
+//! # Logs
+//!
+//! Through `tracing`: spans `processor` (processor, instance), `lease` (lease) and `delegate` (lease, attempt). `warn` for
+//! failures, stalled leases, dead letters, outages and slow calls, `error` for a host that died, `info` for leases that
+//! come and go, `debug` for leases that caught up.
 
 mod backoff;
 mod builder;

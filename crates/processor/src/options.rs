@@ -12,10 +12,15 @@ use crate::{
 
 /// When progress is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Checkpoint {
     /// After each batch that the delegate has handled; a busy lease is written at most every 20 ms.
     #[default]
     Automatic,
+    /// After batches that the delegate has handled, at most once in this interval for each lease: fewer writes, and after
+    /// a crash up to this much work is repeated. Every renewal stores progress, too, so that more than the renew interval
+    /// has no further effect. A lease that is released or handed over stores its progress first.
+    Every(Duration),
     /// When the delegate calls [`Context::checkpoint`](crate::Context::checkpoint).
     Manual,
 }
@@ -69,6 +74,10 @@ impl Options {
         let letters = self.dead_letter.as_ref();
         Settings {
             timing: self.timing,
+            checkpoint_interval: match self.checkpoint {
+                Checkpoint::Every(interval) => interval,
+                Checkpoint::Automatic | Checkpoint::Manual => Duration::ZERO,
+            },
             policy: Policy {
                 attempts: letters.map(|letters| letters.attempts),
                 manual: self.checkpoint == Checkpoint::Manual,
@@ -96,6 +105,9 @@ impl Options {
         self.timing.check()?;
         if self.poll_interval.is_zero() {
             return refuse("the poll interval must be longer than 0: it is how often an idle feed is asked");
+        }
+        if self.checkpoint == Checkpoint::Every(Duration::ZERO) {
+            return refuse("Checkpoint::Every must be longer than 0: use Checkpoint::Automatic to store each batch");
         }
         if self.max_items == 0 {
             return refuse("max_items must be at least 1");

@@ -64,6 +64,12 @@ impl From<Vec<ItemResult>> for BatchResult {
 }
 
 /// The form in which a delegate receives its changes.
+#[diagnostic::on_unimplemented(
+    message = "a delegate cannot receive `{Self}`",
+    label = "not a form of changes",
+    note = "the first parameter of a delegate is `Changes<T>` or, after `.all_versions()`, `Versions<T>`, where `T` \
+            implements `serde::de::DeserializeOwned`, or `RawChanges`"
+)]
 pub trait Input: Send + Sized + 'static {
     /// Parses a batch.
     ///
@@ -81,6 +87,12 @@ pub struct Latest;
 pub struct AllVersions;
 
 /// An [`Input`] that a processor of mode `M` can deliver.
+#[diagnostic::on_unimplemented(
+    message = "a processor of `{M}` versions cannot deliver `{Self}`",
+    label = "does not fit the mode of the processor",
+    note = "a delegate takes `Changes<T>`, or `Versions<T>` after `.all_versions()`, or `RawChanges`; `T` must implement \
+            `serde::de::DeserializeOwned`"
+)]
 pub trait AcceptsMode<M>: Input {}
 
 /// The items of a batch as values of the user's type.

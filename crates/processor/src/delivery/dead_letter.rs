@@ -17,13 +17,21 @@ pub struct DeadLetter {
     pub(crate) in_a_row: usize,
     pub(crate) outage_ends_after: Option<Duration>,
     pub(crate) unparsed_at_once: bool,
+    pub(crate) time_to_live: Option<u32>,
 }
 
 impl DeadLetter {
     /// Writes dead letters to this container, after five attempts.
     pub fn to(container: &Container) -> Self {
         let container = container.clone();
-        Self { container, attempts: 5, in_a_row: 3, outage_ends_after: None, unparsed_at_once: false }
+        Self {
+            container,
+            attempts: 5,
+            in_a_row: 3,
+            outage_ends_after: None,
+            unparsed_at_once: false,
+            time_to_live: None,
+        }
     }
 
     /// How often a batch is delivered before failed items are searched for. At least 1. Default: 5.
@@ -46,6 +54,15 @@ impl DeadLetter {
     #[must_use]
     pub fn outage_ends_after(mut self, length: Duration) -> Self {
         self.outage_ends_after = Some(length);
+        self
+    }
+
+    /// How long a dead letter is kept, in whole seconds, at least 1: written as its `ttl`. The container must allow a time
+    /// to live of items ([`TimeToLive::ItemsOnly`](changefeed_core::TimeToLive::ItemsOnly) or `Seconds`), otherwise the
+    /// store ignores it. Default: as long as the container keeps items.
+    #[must_use]
+    pub fn time_to_live(mut self, time: Duration) -> Self {
+        self.time_to_live = Some(u32::try_from(time.as_secs()).unwrap_or(u32::MAX).clamp(1, i32::MAX as u32));
         self
     }
 

@@ -31,6 +31,7 @@ pub(crate) async fn write_dead_letter(
         attempts: failed.attempts,
         errors: failed.errors,
         at: context.runtime.wall(),
+        time_to_live: options.time_to_live,
     };
     DeadLetterDocument::new(&change, failed).store(&options.container).await?;
     let (lease, item) = (lease.clone(), change.id.to_string());

@@ -133,7 +133,7 @@ impl LeaseState {
         let attempts = if isolation.is_some() { 0 } else { attempts };
         let outage = settings.outage.clone();
         Self {
-            writes: Writes::new(settings.timing, confirmed, continuation),
+            writes: Writes::new(settings.timing, settings.checkpoint_interval, confirmed, continuation),
             settings,
             token,
             work: Work::Next,

@@ -1,6 +1,7 @@
 //! Which write to the lease is due, and what it says. Pure.
 //!
-//! There is one write at a time. Progress of a busy lease is stored at most every 20 ms; an idle lease is written once in
+//! There is one write at a time. Progress of a busy lease is stored at most every 20 ms, or less often if the user says
+//! so; an idle lease is written once in
 //! a renew interval; a checkpoint is a renewal.
 
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::backoff::Backoff;
 
-/// Between two checkpoints that nobody waits for: a store in the same process would otherwise store thousands in a second,
+/// Between two checkpoints that nobody waits for, at least: a store in the same process would otherwise store thousands in a second,
 /// each with a sync, to save some milliseconds of work after a crash.
 const SPACING: Duration = Duration::from_millis(20);
 
@@ -24,6 +25,8 @@ pub(crate) type Waiter = u64;
 #[derive(Debug)]
 pub(crate) struct Writes {
     timing: LeaseTiming,
+    /// Between two checkpoints that nobody waits for.
+    spacing: Duration,
     /// When the last successful write was begun.
     confirmed: Duration,
     in_flight: Option<InFlight>,
@@ -57,7 +60,9 @@ struct InFlight {
 enum Urgency {
     /// With the next renewal.
     Deferred,
-    /// Within the spacing of checkpoints.
+    /// When the interval of automatic checkpoints is over.
+    Interval,
+    /// Within the shortest spacing of checkpoints.
     Soon,
     /// At once.
     Now,
@@ -65,9 +70,15 @@ enum Urgency {
 
 impl Writes {
     /// The lease was acquired by a write that was begun at `confirmed`.
-    pub(crate) fn new(timing: LeaseTiming, confirmed: Duration, continuation: Option<String>) -> Self {
+    pub(crate) fn new(
+        timing: LeaseTiming,
+        interval: Duration,
+        confirmed: Duration,
+        continuation: Option<String>,
+    ) -> Self {
         Self {
             timing,
+            spacing: interval.max(SPACING),
             confirmed,
             in_flight: None,
             stored: 0,
@@ -107,7 +118,7 @@ impl Writes {
 
     /// Stores progress soon; several calls may become one write.
     pub(crate) fn checkpoint_soon(&mut self, progress: Progress) {
-        self.note(progress, Urgency::Soon);
+        self.note(progress, Urgency::Interval);
     }
 
     /// Stores progress at once.
@@ -195,6 +206,7 @@ impl Writes {
         let at = match self.urgency {
             Urgency::Now => Duration::ZERO,
             Urgency::Soon => self.confirmed + SPACING,
+            Urgency::Interval => self.confirmed + self.spacing.min(self.timing.renew),
             Urgency::Deferred => self.confirmed + self.timing.renew,
         };
         Some(at.max(self.retry_at))

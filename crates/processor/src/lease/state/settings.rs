@@ -12,6 +12,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) timing: LeaseTiming,
+    /// Between two automatic checkpoints, at least.
+    pub(crate) checkpoint_interval: Duration,
     pub(crate) policy: Policy,
     pub(crate) outage: OutageDetector,
     /// Between attempts of a batch that failed.

@@ -25,6 +25,7 @@ struct Driver {
 fn settings(attempts: Option<u32>) -> Settings {
     let timing = LeaseTiming { acquire: SECOND, renew: 2 * SECOND, expiration: 10 * SECOND };
     Settings {
+        checkpoint_interval: Duration::ZERO,
         timing,
         policy: Policy { attempts, ..Policy::default() },
         outage: OutageDetector::new(3, None),

@@ -1,0 +1,125 @@
+//! Options: what they change, and settings that contradict each other.
+
+mod shop;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use changefeed::{
+    Changes, Checkpoint, Context, DeadLetter, DelegateError, LeaseTiming, Processor,
+    core::{ErrorKind, TimeToLive, Timestamp},
+};
+use serde_json::Value;
+use shop::{Order, Seen, Shop, checkpoint, pass, start, until, until_async};
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_are_written_at_most_once_in_their_interval_and_at_a_stop() {
+    let shop = Shop::new(1).await;
+    let seen = Seen::default();
+    let every = Checkpoint::Every(Duration::from_secs(10));
+    let builder = shop.processor("worker-1").lease_timing(LeaseTiming::REMOTE).checkpoint(every);
+    let running = start(builder, &seen).await;
+    until("a lease", || running.owned_leases().len() == 1).await;
+    let stored = || async { checkpoint(&shop.lease_documents().await["0"]) };
+    shop.write(0..1, 1).await;
+    until("delivery", || seen.len() == 1).await;
+    until_async("a checkpoint", || async { stored().await == 1 }).await;
+    // Batches of the next seconds share one write.
+    let begun = tokio::time::Instant::now();
+    for item in 1..5 {
+        shop.write(item..item + 1, 1).await;
+        pass(Duration::from_secs(1)).await;
+        assert_eq!((seen.len() as u64, stored().await), (item + 1, 1), "delivered, not stored");
+    }
+    until_async("a checkpoint", || async { stored().await == 5 }).await;
+    assert!(begun.elapsed() <= Duration::from_secs(11), "{:?}", begun.elapsed());
+    shop.write(5..6, 1).await;
+    until("delivery", || seen.len() == 6).await;
+    running.stop().await.expect("stop");
+    assert_eq!(stored().await, 6, "a stop stores everything");
+}
+
+#[tokio::test]
+async fn an_interval_of_no_length_is_refused() {
+    let shop = Shop::new(1).await;
+    let builder = shop.processor("worker-1").checkpoint(Checkpoint::Every(Duration::ZERO));
+    let error = builder.build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("use Checkpoint::Automatic"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letters_live_for_as_long_as_they_should() {
+    let shop = Shop::new(1).await;
+    let rejected = shop.engine.database("shop").container("short").time_to_live(TimeToLive::ItemsOnly);
+    let rejected = rejected.create().await.expect("create");
+    shop.write(0..1, 1).await;
+    let letters = DeadLetter::to(&rejected).after_attempts(1).time_to_live(Duration::from_secs(3600));
+    let processor = shop
+        .processor("worker-1")
+        .dead_letter(letters)
+        .build(|_: Changes<Order>, _: Context| async { Err::<(), _>(DelegateError::new("never")) });
+    let running = processor.expect("build").start().await.expect("start");
+    until_async("a dead letter", || async { rejected.list("").await.expect("list").len() == 1 }).await;
+    running.stop().await.expect("stop");
+    let letter: Value = rejected.list("").await.expect("list")[0].parse().expect("json");
+    assert_eq!(letter["ttl"], 3600);
+    shop.clock.advance(Duration::from_secs(3601));
+    assert!(rejected.list("").await.expect("list").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_processor_starts_at_a_system_time() {
+    let shop = Shop::new(1).await;
+    shop.write(0..5, 1).await;
+    shop.clock.advance(Duration::from_secs(60));
+    let moment: SystemTime = UNIX_EPOCH + Duration::from_millis(shop.clock.now().as_millis());
+    assert_eq!(Timestamp::from(moment), shop.clock.now());
+    shop.clock.advance(Duration::from_secs(60));
+    shop.write(5..8, 1).await;
+    let seen = Seen::default();
+    let running = start(shop.processor("worker-1").start_from(moment), &seen).await;
+    until("delivery", || seen.len() == 3).await;
+    assert_eq!(seen.ids(), ["o5", "o6", "o7"]);
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test]
+async fn a_container_with_other_settings_is_not_opened() {
+    let shop = Shop::new(2).await;
+    let database = shop.engine.database("shop");
+    let orders = || database.container("orders");
+    // What is not named is not compared.
+    orders().partition_key("/customer").open_or_create().await.expect("the same");
+    orders().partition_key("/customer").ranges(2).open_or_create().await.expect("the same ranges");
+    let asked = orders().partition_key("/country").ranges(3).time_to_live(TimeToLive::Seconds(60));
+    let error = asked.all_versions(Duration::from_secs(600)).open_or_create().await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let text = error.to_string();
+    for part in [
+        "container shop/orders exists with other settings",
+        "partition key /customer, not /country",
+        "time to live off, not 60 s",
+        "all versions off, not kept for 600s",
+        "ranges 2, not 3",
+        "ask for the settings that it has",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // A container that was split since has more ranges than it was created with.
+    shop.split(0).await;
+    orders().partition_key("/customer").ranges(2).open_or_create().await.expect("split since");
+}
+
+#[tokio::test]
+async fn two_processors_of_one_program_share_a_lease_container() {
+    let shop = Shop::new(1).await;
+    let build = |name: &str| {
+        let builder = Processor::builder(name, &shop.orders, &shop.leases);
+        builder.build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect("build")
+    };
+    let (mailer, biller) = (build("mailer"), build("biller"));
+    let running = [mailer.start().await.expect("start"), biller.start().await.expect("start")];
+    for running in running {
+        running.stop().await.expect("stop");
+    }
+}
