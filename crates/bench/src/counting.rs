@@ -7,14 +7,12 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
     ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
 };
-use tokio::time;
 
 /// Whether the store wakes those that wait for changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +61,6 @@ impl Sub for Requests {
 pub(crate) struct Counting {
     inner: Arc<dyn Backend>,
     wakes: Wakes,
-    latency: Duration,
     reads: AtomicU64,
     writes: AtomicU64,
     lists: AtomicU64,
@@ -73,15 +70,9 @@ pub(crate) struct Counting {
 impl Counting {
     /// A container that behaves like `inner`, and the counts of what is asked through it.
     pub(crate) fn around(inner: &Container, wakes: Wakes) -> (Container, Arc<Self>) {
-        Self::with_latency(inner, wakes, Duration::ZERO)
-    }
-
-    /// The same, but that each write takes `latency` longer.
-    pub(crate) fn with_latency(inner: &Container, wakes: Wakes, latency: Duration) -> (Container, Arc<Self>) {
         let counting = Arc::new(Self {
             inner: Arc::clone(inner.backend()),
             wakes,
-            latency,
             reads: AtomicU64::default(),
             writes: AtomicU64::default(),
             lists: AtomicU64::default(),
@@ -130,9 +121,6 @@ impl Backend for Counting {
 
     async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        if !self.latency.is_zero() {
-            time::sleep(self.latency).await;
-        }
         self.inner.write(batch).await
     }
 

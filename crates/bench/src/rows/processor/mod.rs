@@ -2,7 +2,6 @@
 
 mod balance;
 pub(in crate::rows) mod delivery;
-mod fleet;
 pub(in crate::rows) mod latency;
 mod memory;
 mod requests;
@@ -22,8 +21,6 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     latency::EXPERIMENT,
     balance::REBALANCE,
     balance::TAKEOVER,
-    fleet::CYCLE,
-    fleet::COLD_START,
     requests::PER_CHECKPOINT,
     requests::IDLE,
     size::EXPERIMENT,
