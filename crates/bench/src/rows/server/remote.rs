@@ -167,8 +167,10 @@ async fn http_loop(address: SocketAddr) -> Result<u64> {
 fn latency_through_the_server(context: &Context) -> Result<Vec<Measurement>> {
     let runtime = load::runtime()?;
     let folder = context.place.folder("remote_latency")?.join("store");
-    let store = runtime.block_on(Store::open(&folder, Durability::Durable, 1))?;
-    runtime.block_on(store.engine.close())?;
+    // Made here and left at once: a handle would keep the folder locked.
+    runtime.block_on(async {
+        Ok::<_, crate::Error>(Store::open(&folder, Durability::Durable, 1).await?.engine.close().await?)
+    })?;
     let served = Served::start(&folder)?;
     let (container, leases) = runtime.block_on(served.containers(1))?;
     let rounds = (0..context.scale.rounds).map(|round| {
