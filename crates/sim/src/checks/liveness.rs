@@ -20,9 +20,8 @@ const STEADY_CYCLES: u64 = 20;
 pub async fn quiet_phase(sim: &Arc<Simulation>, writer: &mut Writer) {
     nemesis::end(sim);
     sim.log(format_args!("the quiet phase begins"));
-    if sim.scenario.legacy.is_some() || !sim.scenario.neighbours.is_empty() {
-        documents::write_ranges(sim).await;
-    }
+    // What a host reports about leases without ranges that it cannot resolve, an operator does.
+    documents::write_ranges(sim).await;
     let plan = sim.scenario.slowest_timing();
     let pauses = |kind: &FaultKind| matches!(kind, FaultKind::Operator(OperatorCommand::Pause { .. }));
     if sim.scenario.faults.iter().any(|fault| pauses(&fault.kind)) {
