@@ -18,7 +18,7 @@
 //!
 //! *Durability.* An acknowledged write survives a power cut; concurrent writers share syncs. [`Durability::Relaxed`]
 //! trades that away. *One process.* A folder is open in one process at a time; others go through the server.
-//! *Memory.* The index is in memory, about 250 bytes for each item. *Format.* `docs/format.md`.
+//! *Memory.* The index is in memory, a few hundred bytes for each item. *Format.* `docs/format.md`.
 
 mod backend;
 mod body;
