@@ -139,7 +139,7 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
-    /// How long [`Running::stop`] may take. Default: 30 s.
+    /// How long [`Running::stop`](crate::Running::stop) may take. Default: 30 s.
     pub fn stop_deadline(mut self, deadline: Duration) -> Self {
         self.options.stop_deadline = deadline;
         self
@@ -171,7 +171,7 @@ impl<M> ProcessorBuilder<M> {
     }
 
     /// Called for every notification, in a task of its own: one after the other, in order. A callback that is more than
-    /// 1,024 behind gets [`Notification::Missed`]. [`Running::stop`] waits for it, within the stop deadline. Default:
+    /// 1,024 behind gets [`Notification::Missed`]. [`Running::stop`](crate::Running::stop) waits for it, within the stop deadline. Default:
     /// nothing.
     pub fn on_notification_async<F, Fut>(mut self, callback: F) -> Self
     where

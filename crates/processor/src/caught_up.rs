@@ -24,7 +24,7 @@ impl Processor {
     /// the current time are compared, both by the clock of the lease store. Writes one small document `<prefix>.time`.
     ///
     /// Waits without limit while a batch keeps failing: set a dead-letter container, or bound it with a timeout. Dropping
-    /// the future ends the host at once, as dropping [`Running`] does.
+    /// the future ends the host at once, as dropping [`Running`](crate::Running) does.
     ///
     /// ```
     /// # async fn example(processor: changefeed::Processor) -> changefeed::core::Result<()> {
@@ -34,7 +34,7 @@ impl Processor {
     /// ```
     ///
     /// # Errors
-    /// As for [`Processor::start`], [`Running::join`] and [`Running::stop`].
+    /// As for [`Processor::start`], [`Running::join`](crate::Running::join) and [`Running::stop`](crate::Running::stop).
     pub async fn run_until_caught_up(&self) -> Result<()> {
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
