@@ -8,13 +8,13 @@
 //! The time to plan grows with leases and hosts as sorting them does.
 
 mod free_shares;
+mod scramble;
 #[cfg(test)]
 mod tests;
 
 use std::{cmp::Reverse, collections::BinaryHeap, rc::Rc};
 
-use changefeed_core::stable_hash::fnv1a_64;
-
+use self::scramble::scramble;
 use crate::lease::prefix::LeaseToken;
 
 /// One plan in so many does not leave to other hosts what would be theirs: they may be full, which nobody else can
@@ -350,13 +350,4 @@ impl LeaseView {
     fn live_owner(&self, me: &str) -> Option<&str> {
         self.owner.as_deref().filter(|owner| !self.expired || *owner == me)
     }
-}
-
-/// A number that looks random but is always the same for one text and one seed.
-fn scramble(text: &str, seed: u64) -> u64 {
-    // The finalizer of SplitMix64, because FNV alone leaves the order of similar texts almost unchanged.
-    let hash = fnv1a_64([&seed.to_le_bytes()[..], text.as_bytes()]);
-    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    hash ^ (hash >> 31)
 }

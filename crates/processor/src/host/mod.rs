@@ -6,6 +6,7 @@ pub(crate) mod bootstrap;
 mod idle;
 mod lease_feed;
 mod lock;
+mod read_budget;
 mod rebalance;
 mod record;
 mod shutdown;
@@ -24,9 +25,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::{
     balance::{LeaseView, Move, View},
-    idle::ReadBudget,
     lease_feed::{LeaseFeed, Relevance},
     lock::ForeignLock,
+    read_budget::ReadBudget,
     record::{Records, RunningTask},
 };
 use crate::{

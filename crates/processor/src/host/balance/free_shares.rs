@@ -3,7 +3,7 @@
 //! This is consistent hashing with bounded loads: hosts and leases are points on a ring, and a lease belongs to the next
 //! host that has room. Hosts never see quite the same; one host or lease more changes only the shares of a few.
 
-use super::scramble;
+use super::scramble::scramble;
 
 /// How many points of the ring a lease tries before it goes to the next host with room, wherever that is. Each further
 /// point fills the shares more evenly.
