@@ -181,7 +181,10 @@ impl Writer {
         let number = self.next;
         let filler = "x".repeat(self.rng.below(if name == VERSIONED { 500 } else { 6000 }) as usize);
         let ttl = expiring.then_some(1);
-        let body = json!({"id": id, "key": self.key(), "number": number, "filler": filler, "ttl": ttl});
+        let mut body = json!({"id": id, "key": self.key(), "number": number, "filler": filler});
+        if let Some(ttl) = ttl {
+            body["ttl"] = json!(ttl);
+        }
         let body = Bytes::from(body.to_string());
         let write = match etag {
             Some(_) if self.rng.percent(50) => Write::Replace { body, if_match },

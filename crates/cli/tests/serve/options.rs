@@ -52,6 +52,17 @@ fn key_files_that_hold_no_keys_are_refused_without_being_shown() {
 }
 
 #[test]
+fn a_key_file_that_others_can_read_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Folder::new();
+    let key = folder.write("key", "bm9rZXk=");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let output = run(&[&["serve"], &MEMORY[..], &["--key-file", &key]].concat());
+    assert_says(&text(&output.stderr), &["chmod 600", &key, "less than 16 bytes"]);
+}
+
+#[test]
 fn an_address_that_others_can_reach_needs_a_key_and_tls() {
     let folder = Folder::new();
     let key = folder.write("key", "bmV3a2V5bmV3a2V5bmV3a2V5");

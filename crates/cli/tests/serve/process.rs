@@ -53,7 +53,10 @@ impl Folder {
 
     /// Writes a file; its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        use std::os::unix::fs::PermissionsExt;
+
         std::fs::write(self.0.join(name), text).unwrap();
+        std::fs::set_permissions(self.0.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
         self.join(name)
     }
 }

@@ -122,7 +122,10 @@ impl Script {
             // What stays for ever is short, so that compaction finds something to throw away.
             let longest = if container == VERSIONED { self.filler / 10 } else { self.filler };
             let filler = "x".repeat(self.rng.below(longest) as usize);
-            let body = json!({"id": id, "key": format!("k{key}"), "number": number, "filler": filler, "ttl": seconds});
+            let mut body = json!({"id": id, "key": format!("k{key}"), "number": number, "filler": filler});
+            if let Some(seconds) = seconds {
+                body["ttl"] = json!(seconds);
+            }
             let body = Bytes::from(body.to_string());
             let expires = seconds.map(|seconds| self.clock.now().saturating_add(Duration::from_secs(seconds)));
             effects.push(Effect { id, number: Some(number), expires, etag: None });
