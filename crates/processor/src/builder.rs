@@ -6,7 +6,10 @@ use changefeed_core::{Container, Error, ErrorKind, Mode, Result, StartFrom};
 
 use crate::{
     backoff::Backoff,
-    delegate::{AcceptsMode, AllVersions, BatchResult, Closure, Context, DelegateError, Latest},
+    delegate::{
+        AcceptsMode, AllVersions, AutomaticCheckpoints, BatchResult, CheckpointMode, Closure, DelegateError, Latest,
+        ManualCheckpoints,
+    },
     delivery::dead_letter::DeadLetter,
     lease::{
         prefix::{LeasePrefix, LeaseToken},
@@ -35,14 +38,15 @@ impl Processor {
             callbacks: Vec::new(),
             async_callbacks: Vec::new(),
             runtime: None,
-            _mode: PhantomData,
+            _types: PhantomData,
         }
     }
 }
 
-/// A processor being built. `M` is what its delegate gets: [`Latest`] versions or [`AllVersions`].
+/// A processor being built. Its types say what the delegate gets: `M`, [`Latest`] versions or [`AllVersions`]; `C`, the
+/// context of [`AutomaticCheckpoints`] or that of [`ManualCheckpoints`].
 #[must_use = "nothing happens before `build`"]
-pub struct ProcessorBuilder<M> {
+pub struct ProcessorBuilder<M = Latest, C = AutomaticCheckpoints> {
     name: String,
     instance: Option<String>,
     monitored: Container,
@@ -52,29 +56,34 @@ pub struct ProcessorBuilder<M> {
     callbacks: Vec<Callback>,
     async_callbacks: Vec<AsyncCallback>,
     runtime: Option<Arc<dyn Runtime>>,
-    _mode: PhantomData<fn() -> M>,
+    _types: PhantomData<fn() -> (M, C)>,
 }
 
-impl ProcessorBuilder<Latest> {
+impl<C> ProcessorBuilder<Latest, C> {
     /// Delivers every version and every delete, to a delegate that takes `Versions<T>`. The monitored container must
     /// keep versions. Default: newest versions only.
-    pub fn all_versions(self) -> ProcessorBuilder<AllVersions> {
-        ProcessorBuilder {
-            name: self.name,
-            instance: self.instance,
-            monitored: self.monitored,
-            leases: self.leases,
-            mode: Mode::AllVersions,
-            options: self.options,
-            callbacks: self.callbacks,
-            async_callbacks: self.async_callbacks,
-            runtime: self.runtime,
-            _mode: PhantomData,
-        }
+    pub fn all_versions(mut self) -> ProcessorBuilder<AllVersions, C> {
+        self.mode = Mode::AllVersions;
+        self.retyped()
     }
 }
 
 impl<M> ProcessorBuilder<M> {
+    /// When progress is stored. Default: after each batch.
+    pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
+        self.options.checkpoint = checkpoint;
+        self
+    }
+
+    /// Leaves it to the delegate when progress is stored: it takes a [`ManualContext`](crate::ManualContext) and calls its
+    /// `checkpoint`. Default: progress is stored automatically, see [`ProcessorBuilder::checkpoint`].
+    pub fn manual_checkpoints(mut self) -> ProcessorBuilder<M, ManualCheckpoints> {
+        self.options.manual_checkpoints = true;
+        self.retyped()
+    }
+}
+
+impl<M, C> ProcessorBuilder<M, C> {
     /// The name of this host, unique within the processor. Default: random, so that leases of an earlier process have to
     /// expire before they are acquired again.
     pub fn instance_name(mut self, name: impl Into<String>) -> Self {
@@ -105,12 +114,6 @@ impl<M> ProcessorBuilder<M> {
     /// How many changes a batch has at most; a transaction is never cut. Default: 1,000.
     pub fn max_items(mut self, max_items: usize) -> Self {
         self.options.max_items = max_items;
-        self
-    }
-
-    /// When progress is stored. Default: after each batch.
-    pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
-        self.options.checkpoint = checkpoint;
         self
     }
 
@@ -221,8 +224,9 @@ impl<M> ProcessorBuilder<M> {
     /// `InvalidArgument` for options that make no sense; the message names the fix.
     pub fn build<F, I, Fut, R>(self, delegate: F) -> Result<Processor>
     where
-        F: Fn(I, Context) -> Fut + Send + Sync + 'static,
+        F: Fn(I, C::Context) -> Fut + Send + Sync + 'static,
         I: AcceptsMode<M>,
+        C: CheckpointMode,
         Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
         R: Into<BatchResult> + 'static,
     {
@@ -246,16 +250,31 @@ impl<M> ProcessorBuilder<M> {
             leases: self.leases,
             mode: self.mode,
             options: self.options,
-            delegate: Arc::new(Closure(delegate, PhantomData)),
+            delegate: Arc::new(Closure::<F, I, C>(delegate, PhantomData)),
             callbacks: self.callbacks,
             async_callbacks: self.async_callbacks,
             runtime: self.runtime,
             last: Default::default(),
         })
     }
+
+    fn retyped<M2, C2>(self) -> ProcessorBuilder<M2, C2> {
+        ProcessorBuilder {
+            name: self.name,
+            instance: self.instance,
+            monitored: self.monitored,
+            leases: self.leases,
+            mode: self.mode,
+            options: self.options,
+            callbacks: self.callbacks,
+            async_callbacks: self.async_callbacks,
+            runtime: self.runtime,
+            _types: PhantomData,
+        }
+    }
 }
 
-impl<M> fmt::Debug for ProcessorBuilder<M> {
+impl<M, C> fmt::Debug for ProcessorBuilder<M, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ProcessorBuilder({}, {:?})", self.name, self.options)
     }

@@ -39,7 +39,7 @@
 //!
 //! | for | see |
 //! |---|---|
-//! | the code that gets the changes | [`Changes`], [`Versions`], [`RawChanges`], [`Context`], [`ChangeInfo`] |
+//! | the code that gets the changes | [`Changes`], [`Versions`], [`RawChanges`], [`Context`], [`ManualContext`], [`ChangeInfo`] |
 //! | what it returns: all handled, a result for each item, an error | [`BatchResult`], [`ItemResult`], [`DelegateError`] |
 //! | items that cannot be handled | [`DeadLetter`], [`DeadLetters`] |
 //! | a running host: stop, health, notifications | [`Running`], [`Health`], [`Notification`] |
@@ -69,7 +69,8 @@
 //! | [`slow_after`](ProcessorBuilder::slow_after) | half of the timeout, or 30 s | lower it to learn of slow calls earlier |
 //! | [`max_items`](ProcessorBuilder::max_items) | 1,000 | lower it if items are large or handling one is slow |
 //! | [`max_leases`](ProcessorBuilder::max_leases) | no limit | set it to bound what one host does |
-//! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes, [`Checkpoint::Manual`] for batches of your own |
+//! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes |
+//! | [`manual_checkpoints`](ProcessorBuilder::manual_checkpoints) | off | for batches of your own: the delegate gets a [`ManualContext`] and says what is handled |
 //! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 2.5, 8 s | shorter finds crashes earlier and writes more |
 //! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s | counts only for stores without wake-ups |
 //! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
@@ -122,8 +123,9 @@ pub use self::{
     builder::ProcessorBuilder,
     dead_letter_document::DeadLetterDocument,
     delegate::{
-        AcceptsMode, AllVersions, BatchResult, ChangeInfo, Changes, Context, DelegateError, ErrorAt, Input, ItemResult,
-        Latest, RawChanges, Version, Versions,
+        AcceptsMode, AllVersions, AutomaticCheckpoints, BatchResult, ChangeInfo, Changes, CheckpointMode, Context,
+        DelegateError, ErrorAt, Input, ItemResult, Latest, ManualCheckpoints, ManualContext, RawChanges, Version,
+        Versions,
     },
     delivery::dead_letter::DeadLetter,
     health::{Health, HostState, LeaseHealth, OwnedLease},

@@ -10,7 +10,8 @@ use crate::{
     lease::{state::Settings, timing::LeaseTiming},
 };
 
-/// When progress is stored.
+/// When progress is stored, unless the delegate does it:
+/// [`ProcessorBuilder::manual_checkpoints`](crate::ProcessorBuilder::manual_checkpoints).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Checkpoint {
@@ -21,8 +22,6 @@ pub enum Checkpoint {
     /// a crash up to this much work is repeated. Every renewal stores progress, too, so that more than the renew interval
     /// has no further effect. A lease that is released or handed over stores its progress first.
     Every(Duration),
-    /// When the delegate calls [`Context::checkpoint`](crate::Context::checkpoint).
-    Manual,
 }
 
 /// When a call counts as slow, without an option and without a delegate timeout.
@@ -36,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) poll_interval: Duration,
     pub(crate) max_items: usize,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) manual_checkpoints: bool,
     pub(crate) retry: Backoff,
     pub(crate) store_retry: Backoff,
     pub(crate) dead_letter: Option<DeadLetter>,
@@ -55,6 +55,7 @@ impl Default for Options {
             poll_interval: Duration::from_secs(5),
             max_items: 1000,
             checkpoint: Checkpoint::Automatic,
+            manual_checkpoints: false,
             retry: Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
             store_retry: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) },
             dead_letter: None,
@@ -76,11 +77,11 @@ impl Options {
             timing: self.timing,
             checkpoint_interval: match self.checkpoint {
                 Checkpoint::Every(interval) => interval,
-                Checkpoint::Automatic | Checkpoint::Manual => Duration::ZERO,
+                Checkpoint::Automatic => Duration::ZERO,
             },
             policy: Policy {
                 attempts: letters.map(|letters| letters.attempts),
-                manual: self.checkpoint == Checkpoint::Manual,
+                manual: self.manual_checkpoints,
                 dead_letter_unparsed: letters.is_some_and(|letters| letters.unparsed_at_once),
             },
             outage: letters.map_or_else(OutageDetector::default, |letters| {
@@ -108,6 +109,9 @@ impl Options {
         }
         if self.checkpoint == Checkpoint::Every(Duration::ZERO) {
             return refuse("Checkpoint::Every must be longer than 0: use Checkpoint::Automatic to store each batch");
+        }
+        if self.manual_checkpoints && self.checkpoint != Checkpoint::Automatic {
+            return refuse("manual_checkpoints leaves every checkpoint to the delegate: remove Checkpoint::Every");
         }
         if self.max_items == 0 {
             return refuse("max_items must be at least 1");
