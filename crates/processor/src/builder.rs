@@ -123,6 +123,20 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
+    /// Back-off between attempts of requests to the stores that failed: reads of the feed and dead letters. A store that
+    /// names a longer time is waited for. Default: 100 ms, doubled up to 10 s.
+    pub fn store_retry(mut self, backoff: Backoff) -> Self {
+        self.options.store_retry = backoff;
+        self
+    }
+
+    /// After how many failed attempts of a batch in a row [`Notification::Stalled`] is sent, and again whenever their
+    /// number has doubled. Default: 3.
+    pub fn stalled_after(mut self, attempts: u32) -> Self {
+        self.options.stalled_after = attempts;
+        self
+    }
+
     /// The container for items that the delegate cannot handle. Default: none; a batch is retried without limit.
     pub fn dead_letter(mut self, dead_letter: DeadLetter) -> Self {
         self.options.dead_letter = Some(dead_letter);
@@ -167,21 +181,54 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
+    /// How many delegate calls of this host run at the same time at most; leases get their turn in order. Each lease has
+    /// one call at a time in any case. Default: no other limit.
+    pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
+        self.options.max_concurrent_calls = Some(calls);
+        self
+    }
+
+    /// How many bytes of changes this host holds in memory at most, over all leases: what was read ahead, is being
+    /// delivered or waits for a retry, counted as the store returned it. Before a page is read, 4 MiB are set aside for it,
+    /// so that a limit of 64 MiB allows for 16 reads at a time. A page that is larger than the limit is read alone; if the
+    /// batches of some leases keep failing, their pages may use up the limit, and the others go on one page at a time.
+    /// Default: no limit.
+    pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.options.max_bytes_in_flight = Some(bytes);
+        self
+    }
+
+    /// How many request units this host spends per second at most, on average, as the monitored container, the lease
+    /// container and the dead-letter container charge them. Reads of the feed wait while the host has spent more; requests
+    /// for leases and dead letters count but never wait, so that no lease expires. Units are saved for one second. Stores
+    /// that do not charge, such as the embedded one, are not slowed down. Default: no limit.
+    pub fn max_request_units_per_second(mut self, units: f64) -> Self {
+        self.options.max_request_units_per_second = Some(units);
+        self
+    }
+
     /// Called for every notification, in the task where it arises. Must return quickly. Default: nothing.
     pub fn on_notification(mut self, callback: impl Fn(&Notification) + Send + Sync + 'static) -> Self {
         self.callbacks.push(Arc::new(callback));
         self
     }
 
-    /// Called for every notification, in a task of its own: one after the other, in order. A callback that is more than
-    /// 1,024 behind gets [`Notification::Missed`]. [`Running::stop`](crate::Running::stop) waits for it, within the stop deadline. Default:
-    /// nothing.
+    /// Called for every notification, in a task of its own: one after the other, in order. A callback that is further
+    /// behind than [`notification_capacity`](Self::notification_capacity) gets [`Notification::Missed`].
+    /// [`Running::stop`](crate::Running::stop) waits for it, within the stop deadline. Default: nothing.
     pub fn on_notification_async<F, Fut>(mut self, callback: F) -> Self
     where
         F: Fn(Notification) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
         self.async_callbacks.push(Arc::new(move |notification| Box::pin(callback(notification))));
+        self
+    }
+
+    /// How many notifications are kept for a stream or an async callback that is behind; rounded up to a power of two.
+    /// What it misses is counted in [`Notification::Missed`]. Default: 1,024.
+    pub fn notification_capacity(mut self, capacity: usize) -> Self {
+        self.options.notification_capacity = capacity;
         self
     }
 
@@ -213,6 +260,7 @@ impl<M, C> ProcessorBuilder<M, C> {
     }
 
     /// Clock, task spawning and randomness: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
         self

@@ -44,7 +44,12 @@ pub(crate) struct Options {
     pub(crate) read_timeout: Duration,
     pub(crate) stop_deadline: Duration,
     pub(crate) max_leases: Option<usize>,
+    pub(crate) max_concurrent_calls: Option<usize>,
+    pub(crate) max_bytes_in_flight: Option<usize>,
+    pub(crate) max_request_units_per_second: Option<f64>,
     pub(crate) steal_after: Option<Duration>,
+    pub(crate) stalled_after: u32,
+    pub(crate) notification_capacity: usize,
 }
 
 impl Default for Options {
@@ -64,7 +69,12 @@ impl Default for Options {
             read_timeout: Duration::from_secs(65),
             stop_deadline: Duration::from_secs(30),
             max_leases: None,
+            max_concurrent_calls: None,
+            max_bytes_in_flight: None,
+            max_request_units_per_second: None,
             steal_after: None,
+            stalled_after: 3,
+            notification_capacity: 1024,
         }
     }
 }
@@ -92,6 +102,8 @@ impl Options {
             max_items: self.max_items,
             delegate_timeout: self.delegate_timeout,
             slow_after: self.slow_after(),
+            stalled_after: self.stalled_after,
+            limits_calls: self.max_concurrent_calls.is_some(),
         }
     }
 
@@ -113,11 +125,33 @@ impl Options {
         if self.manual_checkpoints && self.checkpoint != Checkpoint::Automatic {
             return refuse("manual_checkpoints leaves every checkpoint to the delegate: remove Checkpoint::Every");
         }
+        for (name, backoff) in [("retry", self.retry), ("store_retry", self.store_retry)] {
+            if backoff.first.is_zero() || backoff.longest < backoff.first {
+                let problem = format!("{name}: the first pause must be longer than 0 and at most the longest");
+                return refuse(&problem);
+            }
+        }
+        if self.stalled_after == 0 {
+            return refuse("stalled_after must be at least 1: it counts failed attempts");
+        }
+        // Tokio's channel rounds up to a power of two and panics above this.
+        if !(1..=usize::MAX / 2).contains(&self.notification_capacity) {
+            return refuse("notification_capacity must be at least 1: it is how far a receiver may be behind");
+        }
         if self.max_items == 0 {
             return refuse("max_items must be at least 1");
         }
         if self.max_leases == Some(0) {
             return refuse("max_leases must be at least 1: a host that may own nothing does nothing");
+        }
+        if self.max_concurrent_calls == Some(0) {
+            return refuse("max_concurrent_calls must be at least 1: a host that may call nothing delivers nothing");
+        }
+        if self.max_bytes_in_flight == Some(0) {
+            return refuse("max_bytes_in_flight must be at least 1: leave it out for no limit");
+        }
+        if self.max_request_units_per_second.is_some_and(|units| !units.is_finite() || units <= 0.0) {
+            return refuse("max_request_units_per_second must be a number above 0: leave it out for no limit");
         }
         if self.delegate_timeout.is_some_and(|timeout| timeout.is_zero()) {
             return refuse("the delegate timeout must be longer than 0; leave it out for no limit");

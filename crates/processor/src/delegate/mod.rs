@@ -169,6 +169,7 @@ impl<T: DeserializeOwned + Send + 'static> AcceptsMode<Latest> for Changes<T> {}
 
 /// One version of an item, or its delete.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Version<T> {
     /// The operation.
     pub operation: Operation,
