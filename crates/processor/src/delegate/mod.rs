@@ -1,5 +1,6 @@
 //! The user's delegate: receives batches of changes and returns a result for the batch or for each item.
 
+mod checkpoints;
 mod context;
 mod error;
 mod info;
@@ -14,6 +15,7 @@ pub(crate) use self::context::Inner as ContextInner;
 #[cfg(test)]
 pub(crate) use self::raw::tests::change;
 pub use self::{
+    checkpoints::{AutomaticCheckpoints, CheckpointMode, ManualCheckpoints, ManualContext},
     context::Context,
     error::{DelegateError, ErrorAt},
     info::ChangeInfo,
@@ -167,6 +169,7 @@ impl<T: DeserializeOwned + Send + 'static> AcceptsMode<Latest> for Changes<T> {}
 
 /// One version of an item, or its delete.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Version<T> {
     /// The operation.
     pub operation: Operation,
@@ -282,12 +285,13 @@ pub(crate) trait Delegate: Send + Sync + 'static {
 }
 
 /// A closure as a delegate.
-pub(crate) struct Closure<F, I>(pub(crate) F, pub(crate) PhantomData<fn() -> I>);
+pub(crate) struct Closure<F, I, C>(pub(crate) F, pub(crate) PhantomData<fn() -> (I, C)>);
 
-impl<F, I, Fut, R> Delegate for Closure<F, I>
+impl<F, I, C, Fut, R> Delegate for Closure<F, I, C>
 where
-    F: Fn(I, Context) -> Fut + Send + Sync + 'static,
+    F: Fn(I, C::Context) -> Fut + Send + Sync + 'static,
     I: Input,
+    C: CheckpointMode,
     Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
     R: Into<BatchResult>,
 {
@@ -305,7 +309,7 @@ where
             // A checkpoint would pass the change that does not parse, and everything after it.
             Some(at) => crate::planted!(CheckpointPassesUnparsed => context; context.limited_to(&changes.slice(0..at))),
         };
-        let call = (self.0)(input, context);
+        let call = (self.0)(input, C::context(context, checkpoints::sealed::Token(())));
         Box::pin(async move { Ok(Returned { result: call.await?.into(), unparsed }) })
     }
 }

@@ -27,6 +27,7 @@ pub struct Estimator {
 
 /// How far a processor is behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Lag {
     /// Each lease, by token; tombstones are left out.
     pub leases: Vec<LeaseLag>,
@@ -41,6 +42,7 @@ pub struct Lag {
 
 /// How far one lease is behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct LeaseLag {
     /// The lease.
     pub lease: LeaseToken,
@@ -84,6 +86,7 @@ impl Estimator {
     }
 
     /// Where time and tasks come from: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);

@@ -38,6 +38,7 @@ impl Control {
     }
 
     /// Where time comes from: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);

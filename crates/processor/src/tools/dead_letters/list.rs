@@ -23,6 +23,7 @@ pub struct DeadLetters {
 
 /// Some dead letters.
 #[derive(Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct DeadLetterPage {
     /// The letters, in an order that stays the same from page to page.
     pub letters: Vec<DeadLetterDocument>,
@@ -34,6 +35,7 @@ pub struct DeadLetterPage {
 
 /// How many dead letters there are, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct DeadLetterSummary {
     /// All of them.
     pub total: u64,
@@ -61,6 +63,7 @@ impl DeadLetters {
     }
 
     /// Where time comes from: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);

@@ -36,6 +36,7 @@ pub struct Explain {
 
 /// What is the matter with one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The lease.
     pub lease: LeaseToken,
@@ -70,6 +71,7 @@ impl Explain {
     }
 
     /// Where time comes from: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
