@@ -3,8 +3,9 @@
 //!
 //! Run it with `cargo run --release -p changefeed --features remote --example fleet -- --endpoint http://localhost:8081
 //! --instance a --ledger a.txt`. It appends `id LSN instance` to the ledger for each change, and ends in good order on
-//! SIGTERM and Ctrl-C. The key is that of emulators unless the variable `CHANGEFEED_KEY` holds another; for a server
-//! with a certificate of its own, `CHANGEFEED_CA_FILE` names the file that holds it.
+//! SIGTERM and Ctrl-C. With `--call-millis 3000` each delegate call takes three seconds, as real work may. The key is
+//! that of emulators unless the variable `CHANGEFEED_KEY` holds another; for a server with a certificate of its own,
+//! `CHANGEFEED_CA_FILE` names the file that holds it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what happens")]
 
 use std::{
@@ -19,7 +20,7 @@ use std::{
 };
 
 use changefeed::{
-    Context, LeaseTiming, Notification, Processor, RawChanges,
+    Context, Notification, Processor, RawChanges,
     core::{Container, ErrorKind, StartFrom},
     remote::{EMULATOR_KEY, Server},
 };
@@ -27,12 +28,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A host that dies is missed after ten seconds. The defaults are those of Azure, where requests cost money and time.
-const TIMING: LeaseTiming =
-    LeaseTiming { acquire: Duration::from_secs(2), renew: Duration::from_secs(3), expiration: Duration::from_secs(10) };
-
 const USAGE: &str = "usage: fleet --endpoint URL --instance NAME --ledger FILE [--processor NAME] [--leases db/name] \
-                     [--container db/name]";
+                     [--container db/name] [--call-millis N]";
 
 struct Args {
     endpoint: String,
@@ -41,6 +38,7 @@ struct Args {
     processor: String,
     container: String,
     leases: String,
+    call: Duration,
 }
 
 impl Args {
@@ -62,6 +60,7 @@ impl Args {
             processor: take("--processor", Some("fleet"))?,
             container: take("--container", Some("shop/orders"))?,
             leases: take("--leases", Some("shop/leases"))?,
+            call: Duration::from_millis(take("--call-millis", Some("0"))?.parse()?),
         };
         match given.keys().next() {
             Some(unknown) => Err(format!("{unknown} is not known; {USAGE}").into()),
@@ -121,15 +120,19 @@ pub async fn run(args: impl IntoIterator<Item = String>) -> Result<()> {
     let leases = container(&server, &args.leases, 1).await?;
     let ledger = Arc::new(Mutex::new(OpenOptions::new().create(true).append(true).open(&args.ledger)?));
 
-    let instance = args.instance.clone();
+    let (instance, call) = (Arc::<str>::from(args.instance.as_str()), args.call);
     let processor = Processor::builder(args.processor, &orders, &leases)
         .instance_name(args.instance)
         .start_from(StartFrom::Beginning)
-        .lease_timing(TIMING)
         .on_notification(show)
         .build(move |changes: RawChanges, _: Context| {
-            let noted = note(&ledger, &changes, &instance);
-            async move { Ok(noted?) }
+            let (ledger, instance) = (Arc::clone(&ledger), Arc::clone(&instance));
+            async move {
+                if !call.is_zero() {
+                    tokio::time::sleep(call).await;
+                }
+                Ok(note(&ledger, &changes, &instance)?)
+            }
         })?;
     let running = processor.start().await?;
     println!("started");

@@ -13,7 +13,6 @@ use crate::{
     delivery::dead_letter::DeadLetter,
     host::{Host, bootstrap::Bootstrap},
     lease::{
-        account_host,
         host_context::{HostContext, StopReport},
         prefix::LeasePrefix,
         signals::Signals,
@@ -118,6 +117,7 @@ impl Processor {
         let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
         // Later a refused request is repeated in the next cycle; here it would fail the start.
         let bootstrap = Bootstrap {
+            name: &self.name,
             store: &LeaseStore::new(RetryBackend::container(&leases, &runtime), prefix.clone())?,
             monitored: &RetryBackend::container(&monitored, &runtime),
             runtime: &runtime,
@@ -125,7 +125,6 @@ impl Processor {
             mode: self.mode,
         };
         let session = new_session(&*runtime);
-        account_host::check(&self.name, monitored.identity(), bootstrap.store).await?;
         let start_positions = bootstrap.run().await?;
         let store = LeaseStore::new(leases, prefix)?;
         let store = Arc::new(match takeover {

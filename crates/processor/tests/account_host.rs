@@ -1,8 +1,13 @@
 //! One account, one name: leases of the same container under another account host are refused.
 
+use std::{fmt, sync::Arc};
+
 use changefeed::{
     Changes, Context, Processor, Running,
-    core::{Container, Error, ErrorKind},
+    core::{
+        Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind,
+        FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, WriteResult, async_trait,
+    },
     embedded::{Engine, vfs::memory::MemoryDisk},
 };
 use serde_json::Value;
@@ -63,4 +68,102 @@ async fn leases_of_another_store_under_another_account_host_are_no_concern() {
     shop.host("mailer").await.expect("start").stop().await.expect("stop");
     let other = Shop { leases: shop.leases.clone(), ..other };
     other.host("mailer").await.expect("start").stop().await.expect("stop");
+}
+
+/// A container under another account host, whose requests take turns with those of others.
+struct Renamed {
+    inner: Arc<dyn Backend>,
+    identity: ContainerIdentity,
+}
+
+impl Renamed {
+    fn container(container: &Container, host: &str) -> Container {
+        let identity = ContainerIdentity { account_host: host.into(), ..container.identity().clone() };
+        Container::new(Arc::new(Self { inner: Arc::clone(container.backend()), identity }))
+    }
+
+    async fn turn(&self) -> &dyn Backend {
+        tokio::task::yield_now().await;
+        &*self.inner
+    }
+}
+
+impl fmt::Debug for Renamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Renamed")
+    }
+}
+
+#[async_trait]
+impl Backend for Renamed {
+    fn identity(&self) -> &ContainerIdentity {
+        &self.identity
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>, Error> {
+        self.turn().await.feed_ranges().await
+    }
+
+    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>, Error> {
+        self.turn().await.read_changes(request).await
+    }
+
+    async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
+        self.inner.changed(range, continuation).await;
+    }
+
+    async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>, Error> {
+        self.turn().await.read_item(key).await
+    }
+
+    async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>, Error> {
+        self.turn().await.write(batch).await
+    }
+
+    async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>, Error> {
+        self.turn().await.list_items(request).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_first_starts_at_the_same_time_under_different_account_hosts_one_is_refused() {
+    for round in 0..20 {
+        let shop = Shop::known_as("localhost", &MemoryDisk::new()).await;
+        let named = |host: &str| Shop {
+            engine: shop.engine.clone(),
+            orders: Renamed::container(&shop.orders, host),
+            leases: Renamed::container(&shop.leases, host),
+        };
+        let (one, other) = (named("localhost"), named("shop.example.com"));
+        // One of them may be some requests ahead.
+        let ahead = async {
+            for _ in 0..round {
+                tokio::task::yield_now().await;
+            }
+            other.host("mailer").await
+        };
+        let (one, other) = tokio::join!(one.host("mailer"), ahead);
+        let (started, refused) = match (one, other) {
+            (Ok(started), Err(refused)) | (Err(refused), Ok(started)) => (started, refused),
+            both => panic!("round {round}: {both:?}"),
+        };
+        assert!(refused.message().contains("hosts of both names would each process everything"), "{refused}");
+        started.stop().await.expect("stop");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_another_account_host_whose_holder_died_delays_a_first_start_and_no_more() {
+    let shop = Shop::known_as("localhost", &MemoryDisk::new()).await;
+    let identity = shop.orders.identity();
+    let id = format!("mailershop.example.com_{}_{}.lock", identity.database, identity.container);
+    let properties = serde_json::json!({
+        "cf.nonce": "0", "cf.store": identity.store.as_str(), "cf.accountHost": "shop.example.com"
+    });
+    shop.leases.create(&serde_json::json!({ "id": id, "properties": properties })).await.expect("the lock");
+    shop.host("mailer").await.expect("start").stop().await.expect("stop");
 }

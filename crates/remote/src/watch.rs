@@ -18,6 +18,9 @@ use crate::{backoff::pause_after, timer::pause, transport::Transport};
 /// How long a poll may take: more than the 25 s after which the server answers without news.
 const POLL: Duration = Duration::from_secs(40);
 
+/// How long after a server said that it has no wake-ups it is asked again: it may have been replaced by a newer one.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
 /// Wakes readers.
 #[derive(Debug)]
 pub(crate) struct Watcher {
@@ -36,7 +39,7 @@ impl Watcher {
         let (reader, news) = self.readers.add(wait);
         self.ensure_task();
         if news.await.is_err() {
-            // The task ended for good: callers poll.
+            // The server has no wake-ups: callers poll.
             std::future::pending::<()>().await;
         }
         drop(reader);
@@ -66,7 +69,7 @@ struct State {
     /// To be sent.
     add: Vec<u64>,
     cancel: Vec<u64>,
-    /// The server has no such call.
+    /// The server has no such call: readers poll, and are not sent.
     unsupported: bool,
 }
 
@@ -134,9 +137,9 @@ impl Readers {
         }
     }
 
-    fn give_up(&self) {
+    fn set_unsupported(&self, unsupported: bool) {
         let mut state = self.state.lock();
-        state.unsupported = true;
+        state.unsupported = unsupported;
         state.waiting.clear();
     }
 }
@@ -153,8 +156,9 @@ async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
             Ok(()) => failures = 0,
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 tracing::warn!(%error, "no wake-ups: changes are found by polling");
-                readers.give_up();
-                return;
+                readers.set_unsupported(true);
+                pause(ASK_AGAIN).await;
+                readers.set_unsupported(false);
             }
             Err(error) => {
                 failures += 1;

@@ -92,6 +92,24 @@ fn the_guarantees_name_tests_and_checks_that_exist() {
 }
 
 #[test]
+fn the_tests_against_a_server_process_are_listed_and_at_least_thirty() {
+    let page = fs::read_to_string(root().join("docs/guarantees.md")).expect("read the guarantees");
+    let files =
+        sources().into_iter().filter(|file| file.parent().is_some_and(|dir| dir.ends_with("cli/tests/processor")));
+    let mut names = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).expect("read a source file");
+        let tests =
+            text.split("#[tokio::test").skip(1).filter_map(|test| test.split("async fn ").nth(1)?.split('(').next());
+        names.extend(tests.map(str::to_owned));
+    }
+    assert!(names.len() >= 30, "found only {}", names.len());
+    for name in names {
+        assert!(page.contains(&format!("`{name}`")), "docs/guarantees.md does not list {name}");
+    }
+}
+
+#[test]
 fn every_dependency_comes_from_the_registry_and_has_a_licence_that_deny_toml_allows() {
     let allowed = fs::read_to_string(root().join("deny.toml")).expect("read deny.toml");
     let allowed = allowed.lines().find(|line| line.starts_with("allow = ")).expect("a list of licences").to_owned();

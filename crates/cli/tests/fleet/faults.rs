@@ -8,13 +8,13 @@ use changefeed::remote::{EMULATOR_KEY, Server as Client};
 use crate::{
     block_on,
     host::Host,
-    ledger::{Writer, catches_up, check_order, duplicates, instances, read},
+    ledger::{Ledger, Writer},
     process::{Folder, Server, eventually},
     proxy::{Fault, Proxy},
 };
 
 /// A proxy in a thread of its own, for as long as the test runs.
-fn proxy(server: &Server) -> Proxy {
+pub(crate) fn proxy(server: &Server) -> Proxy {
     let address = server.address();
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -30,19 +30,19 @@ fn proxy(server: &Server) -> Proxy {
 #[test]
 fn hosts_with_a_bad_network_lose_nothing_and_come_back_after_a_cut() {
     let folder = Folder::new();
-    let (store, ledger) = (folder.join("store"), folder.join("ledger"));
+    let (store, mut ledger) = (folder.join("store"), Ledger::new(&folder.join("ledger")));
     let server = Server::start(&["--store", &store]);
     let direct = server.endpoint();
     block_on(async {
         let client = Client::connect(&direct, EMULATOR_KEY).unwrap();
         client.database("shop").container("orders").partition_key("/customer").ranges(4).create().await.unwrap();
     });
-    let writer = Writer::start(direct.clone(), "shop", "orders");
-    let network = proxy(&server);
+    let writer = Writer::start(direct.clone());
+    let (network, others) = (proxy(&server), proxy(&server));
 
     // One host has a good network, the other a bad one.
-    let good = Host::start(&direct, "good", &ledger);
-    let bad = Host::start(&network.endpoint(), "bad", &ledger);
+    let good = Host::start(&others.endpoint(), "good", ledger.path());
+    let bad = Host::start(&network.endpoint(), "bad", ledger.path());
     bad.owns(2);
     let faults = [
         Fault::Refused(429),
@@ -58,30 +58,39 @@ fn hosts_with_a_bad_network_lose_nothing_and_come_back_after_a_cut() {
             network.inject(call, fault, 2);
         }
         writer.writes(50);
-        catches_up(&ledger, &writer);
+        ledger.catches_up(&writer);
     }
     network.clear();
     writer.writes(100);
-    catches_up(&ledger, &writer);
+    ledger.catches_up(&writer);
 
     // Cut off for longer than its leases live: the other takes over; then it comes back by itself.
     network.cut();
     good.owns(4);
-    let during = read(&ledger).len();
+    let during = ledger.len();
     writer.writes(100);
-    catches_up(&ledger, &writer);
-    assert_eq!(instances(&ledger, during), ["good".to_owned()].into(), "the one that is cut off does not work");
+    ledger.catches_up(&writer);
+    assert_eq!(ledger.instances(during), ["good".to_owned()].into(), "the one that is cut off does not work");
     network.mend();
     eventually("a share for the one that is back", || good.leases() == 2);
-    let back = read(&ledger).len();
+    let back = ledger.len();
     writer.writes(100);
-    catches_up(&ledger, &writer);
-    eventually("both at work", || instances(&ledger, back) == ["bad", "good"].map(str::to_owned).into());
+    ledger.catches_up(&writer);
+    eventually("both at work", || ledger.instances(back) == ["bad", "good"].map(str::to_owned).into());
+
+    // Both are cut off for longer than leases live: both come back.
+    network.cut();
+    others.cut();
+    eventually("leases that are given up", || good.leases() + bad.leases() == 0);
+    network.mend();
+    others.mend();
+    eventually("a share for both", || good.leases() == 2 && bad.leases() == 2);
+    writer.writes(100);
+    ledger.catches_up(&writer);
 
     writer.stop();
     bad.stop();
     good.stop();
-    catches_up(&ledger, &writer);
-    check_order(&ledger);
-    eprintln!("{} changes, {} of them twice", read(&ledger).len(), duplicates(&ledger));
+    ledger.catches_up(&writer);
+    eprintln!("{} changes, {} of them twice", ledger.len(), ledger.duplicates());
 }

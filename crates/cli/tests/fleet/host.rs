@@ -4,6 +4,7 @@ use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use crate::process::eventually;
@@ -21,13 +22,20 @@ pub(crate) struct Host {
 impl Host {
     /// Starts a host and waits until it runs.
     pub(crate) fn start(endpoint: &str, name: &str, ledger: &str) -> Self {
-        let host = Self::spawn(endpoint, name, ledger);
+        Self::with_calls(endpoint, name, ledger, Duration::ZERO)
+    }
+
+    /// Starts a host whose delegate calls take this long, and waits until it runs.
+    pub(crate) fn with_calls(endpoint: &str, name: &str, ledger: &str, call: Duration) -> Self {
+        let host = Self::spawn(endpoint, name, ledger, call);
         eventually("the start of a host", || host.has_said("started"));
         host
     }
 
-    pub(crate) fn spawn(endpoint: &str, name: &str, ledger: &str) -> Self {
-        let arguments = ["--endpoint", endpoint, "--instance", name, "--ledger", ledger].join("\n");
+    fn spawn(endpoint: &str, name: &str, ledger: &str, call: Duration) -> Self {
+        let millis = call.as_millis().to_string();
+        let arguments =
+            ["--endpoint", endpoint, "--instance", name, "--ledger", ledger, "--call-millis", &millis].join("\n");
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "host_process", "--nocapture"])
             .env(ARGUMENTS, arguments)
@@ -49,9 +57,22 @@ impl Host {
         self.said.lock().unwrap().iter().any(|line| line.contains(text))
     }
 
+    /// What it said last.
+    pub(crate) fn log(&self) -> String {
+        let said = self.said.lock().unwrap();
+        format!("{}, {} leases: {:?}", self.name, self.leases_in(&said), said.get(said.len().saturating_sub(30)..))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How many leases it owns, by its own words.
     pub(crate) fn leases(&self) -> usize {
-        let said = self.said.lock().unwrap();
+        self.leases_in(&self.said.lock().unwrap())
+    }
+
+    fn leases_in(&self, said: &[String]) -> usize {
         let count = |word: &str| said.iter().filter(|line| line.starts_with(word)).count();
         count("acquired ") - count("released ").min(count("acquired "))
     }

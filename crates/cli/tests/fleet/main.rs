@@ -8,6 +8,8 @@ mod faults;
 mod host;
 mod ledger;
 mod push;
+mod rolling;
+mod soak;
 
 #[path = "../../../../examples/fleet.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "its `main` is not used here")]
@@ -25,7 +27,7 @@ use changefeed::{
 
 use self::{
     host::{ARGUMENTS, Host},
-    ledger::{Writer, catches_up, check_order, duplicates, instances, read},
+    ledger::{Ledger, Writer},
     process::{Folder, Server, command, eventually},
 };
 
@@ -47,7 +49,7 @@ fn serve(store: &str, listen: &str) -> Server {
 #[test]
 fn a_fleet_of_processes_loses_nothing_whatever_happens_to_it() {
     let folder = Folder::new();
-    let (store, ledger) = (folder.join("store"), folder.join("ledger"));
+    let (store, mut ledger) = (folder.join("store"), Ledger::new(&folder.join("ledger")));
     let mut server = serve(&store, "127.0.0.1:0");
     let (endpoint, address) = (server.endpoint(), server.address().to_string());
     let client = || Client::connect(&endpoint, EMULATOR_KEY).unwrap();
@@ -55,66 +57,65 @@ fn a_fleet_of_processes_loses_nothing_whatever_happens_to_it() {
         let orders = client().database("shop").container("orders").partition_key("/customer").ranges(4);
         orders.create().await.unwrap();
     });
-    let writer = Writer::start(endpoint.clone(), "shop", "orders");
+    let writer = Writer::start(endpoint.clone());
 
     // Planned moves: one joins, one leaves, then all are replaced one after the other.
-    let first = Host::start(&endpoint, "a", &ledger);
+    let first = Host::start(&endpoint, "a", ledger.path());
     first.owns(4);
-    let second = Host::start(&endpoint, "b", &ledger);
+    let second = Host::start(&endpoint, "b", ledger.path());
     second.owns(2);
     writer.writes(100);
-    catches_up(&ledger, &writer);
+    ledger.catches_up(&writer);
     first.stop();
     second.owns(4);
-    let third = Host::start(&endpoint, "c", &ledger);
+    let third = Host::start(&endpoint, "c", ledger.path());
     third.owns(2);
     second.stop();
     third.owns(4);
     writer.writes(100);
-    catches_up(&ledger, &writer);
-    assert_eq!(duplicates(&ledger), 0, "planned moves cause no duplicates");
-    assert_eq!(instances(&ledger, 0), ["a", "b", "c"].map(str::to_owned).into());
+    ledger.catches_up(&writer);
+    assert_eq!(ledger.duplicates(), 0, "planned moves cause no duplicates");
+    assert_eq!(ledger.instances(0), ["a", "b", "c"].map(str::to_owned).into());
 
     // A range is split under load.
-    let fourth = Host::start(&endpoint, "d", &ledger);
+    let fourth = Host::start(&endpoint, "d", ledger.path());
     fourth.owns(2);
     block_on(client().catalog().split("shop", "orders", &RangeId::from(0), None)).unwrap();
     eventually("five leases in all", || third.leases() + fourth.leases() == 5);
     writer.writes(100);
-    catches_up(&ledger, &writer);
-    assert_eq!(duplicates(&ledger), 0, "a split causes no duplicates");
+    ledger.catches_up(&writer);
+    assert_eq!(ledger.duplicates(), 0, "a split causes no duplicates");
 
     // One is killed: the other takes over what it had.
     third.kill();
     fourth.owns(5);
     writer.writes(100);
-    catches_up(&ledger, &writer);
+    ledger.catches_up(&writer);
 
     // One is stopped until its leases have expired, and goes on: it does not work on what it has lost.
-    let fifth = Host::start(&endpoint, "e", &ledger);
+    let fifth = Host::start(&endpoint, "e", ledger.path());
     eventually("a share for the newcomer", || fifth.leases() >= 2);
     fifth.signal("STOP");
     fourth.owns(5);
     writer.writes(100);
-    catches_up(&ledger, &writer);
+    ledger.catches_up(&writer);
     fifth.signal("CONT");
     eventually("a share for the one that is back", || fifth.leases() >= 2 && fifth.leases() + fourth.leases() == 5);
     writer.writes(100);
-    catches_up(&ledger, &writer);
+    ledger.catches_up(&writer);
 
     // The server is killed and restarted: both carry on.
     server.kill();
     server = serve(&store, &address);
     writer.writes(100);
-    let before = read(&ledger).len();
+    let before = ledger.len();
     writer.writes(200);
-    catches_up(&ledger, &writer);
-    eventually("both hosts at work", || instances(&ledger, before) == ["d", "e"].map(str::to_owned).into());
+    ledger.catches_up(&writer);
+    eventually("both hosts at work", || ledger.instances(before) == ["d", "e"].map(str::to_owned).into());
 
     writer.stop();
     fourth.stop();
     fifth.stop();
-    catches_up(&ledger, &writer);
-    check_order(&ledger);
+    ledger.catches_up(&writer);
     drop(server);
 }

@@ -2,12 +2,15 @@
 //! processor show on a paused clock and a store in memory holds over the network as well.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bad_input;
 mod delivery;
 mod failures;
 mod hosts;
 #[path = "../serve/process.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod process;
+#[path = "../../../remote/tests/support/proxy.rs"]
+mod proxy;
 mod ranges;
 mod shop;
 mod tools;

@@ -146,7 +146,7 @@ impl Host {
         }
         crate::planted!(HolesNotRepaired => return Ok(()));
         let context = Arc::clone(&self.context);
-        let Some(mut lock) = Lock::take(&context.store, &context.runtime).await? else {
+        let Some(mut lock) = Lock::take(&context.store, &context.monitored_identity, &context.runtime).await? else {
             return lock::free_stale(&context.store, &context.runtime, &mut self.foreign_lock).await;
         };
         let mut created = Vec::new();

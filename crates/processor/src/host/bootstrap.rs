@@ -11,6 +11,7 @@ use crate::{
     backoff::Backoff,
     join::{AT_ONCE, join_bounded},
     lease::{
+        account_host::{self, ForeignLocks},
         coverage::{self, NewLease},
         document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
         host_context::HostContext,
@@ -29,6 +30,8 @@ const LOCK_PAUSE: Backoff = Backoff { first: Duration::from_millis(100), longest
 /// What bootstrapping needs to know.
 #[derive(Debug)]
 pub(crate) struct Bootstrap<'a> {
+    /// The processor's name.
+    pub(crate) name: &'a str,
     /// Where the leases are.
     pub(crate) store: &'a LeaseStore,
     /// What is to be processed.
@@ -53,29 +56,35 @@ pub(crate) enum Start {
 impl<'a> Bootstrap<'a> {
     /// That of a host that runs.
     pub(crate) fn of(context: &'a HostContext) -> Self {
-        let HostContext { store, monitored, runtime, options, mode, .. } = context;
-        Self { store, monitored, runtime, start: &options.start, mode: *mode }
+        let HostContext { name, store, monitored, runtime, options, mode, .. } = context;
+        Self { name, store, monitored, runtime, start: &options.start, mode: *mode }
     }
 
     /// Makes sure that the processor's leases exist; returns where each range began.
     ///
     /// # Errors
-    /// `InvalidArgument` if the leases are of another mode or of Java's dialect, and those of the stores.
+    /// `InvalidArgument` if the leases are of another mode, of Java's dialect or of another account host, and those of the
+    /// stores.
     pub(crate) async fn run(&self) -> Result<StartPositions> {
+        account_host::check(self.name, self.monitored.identity(), self.store).await?;
         let mut waited = 0;
-        let mut seen = None;
+        let (mut seen, mut foreign) = (None, ForeignLocks::default());
         loop {
             if let Some(positions) = self.created().await? {
                 return Ok(positions);
             }
-            if let Some(mut lock) = Lock::take(self.store, self.runtime).await? {
-                let made = self.make(&mut lock).await;
+            if let Some(mut lock) = Lock::take(self.store, self.monitored.identity(), self.runtime).await? {
+                let made = self.make_alone(&mut lock, &mut foreign).await;
                 let held = lock.holds();
                 lock.release().await;
-                if made.is_ok() || held {
-                    return made;
+                match made {
+                    Ok(Some(positions)) => return Ok(positions),
+                    Err(error) if held => return Err(error),
+                    // Another host may have taken the lock for dead and made everything: look again.
+                    Err(_) => {}
+                    // A host that knows the account by another name may have made everything by then: look again.
+                    Ok(None) => {}
                 }
-                // Another host may have taken the lock for dead and made everything: look again.
             } else {
                 lock::free_stale(self.store, self.runtime, &mut seen).await?;
             }
@@ -116,6 +125,15 @@ impl<'a> Bootstrap<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Makes the leases under our lock; none while a host that knows the account by another name has its own lock.
+    async fn make_alone(&self, lock: &mut Lock<'_>, foreign: &mut ForeignLocks) -> Result<Option<StartPositions>> {
+        let others = account_host::check(self.name, self.monitored.identity(), self.store).await?;
+        if !foreign.are_stale(&others, self.runtime.monotonic(), lock::LIFE) {
+            return Ok(None);
+        }
+        self.make(lock).await.map(Some)
     }
 
     /// Makes the leases, unless another host has finished between our look and our lock: then a lease that is missing

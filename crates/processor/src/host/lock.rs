@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{ETag, Effect, Error, ErrorKind, Item, Result};
+use changefeed_core::{ContainerIdentity, ETag, Effect, Error, ErrorKind, Item, Result};
 
 use crate::{
     lease::{document::LockDocument, store::LeaseStore},
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A lock that nobody has touched for this long, as far as we saw, is free: its holder died. .NET uses the same span.
-const LIFE: Duration = Duration::from_secs(30);
+pub(super) const LIFE: Duration = Duration::from_secs(30);
 
 /// After so long without a renewal the holder begins nothing more: what it has begun has time to arrive.
 const HOLD: Duration = Duration::from_secs(10);
@@ -20,6 +20,7 @@ const HOLD: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Lock<'a> {
     item: LockItem<'a>,
+    monitored: &'a ContainerIdentity,
     nonce: String,
     etag: ETag,
     /// When its last successful write was begun.
@@ -50,8 +51,9 @@ impl<'a> LockItem<'a> {
         Self { store, runtime, id, field }
     }
 
-    fn document(&self, nonce: &str) -> Vec<u8> {
-        LockDocument::new(&self.id, self.field.clone(), nonce).to_json()
+    fn document(&self, monitored: &ContainerIdentity, nonce: &str) -> Vec<u8> {
+        let document = LockDocument::new(&self.id, self.field.clone(), nonce);
+        document.for_account(monitored.store.as_str(), &monitored.account_host).to_json()
     }
 
     async fn read(&self) -> Result<Option<Item>> {
@@ -74,16 +76,20 @@ impl<'a> Lock<'a> {
     ///
     /// # Errors
     /// Those of the store.
-    pub(crate) async fn take(store: &'a LeaseStore, runtime: &'a Arc<dyn Runtime>) -> Result<Option<Self>> {
+    pub(crate) async fn take(
+        store: &'a LeaseStore,
+        monitored: &'a ContainerIdentity,
+        runtime: &'a Arc<dyn Runtime>,
+    ) -> Result<Option<Self>> {
         let item = LockItem::new(store, runtime);
         let nonce = format!("{:016x}", runtime.random());
         let confirmed = runtime.monotonic();
-        let etag = match store.create_raw(&item.id, item.field.as_deref(), item.document(&nonce)).await {
+        let etag = match store.create_raw(&item.id, item.field.as_deref(), item.document(monitored, &nonce)).await {
             Ok(etag) => etag,
             Err(error) if error.effect() == Effect::Unknown => item.version_of(&nonce).await?,
             Err(error) => return Err(error),
         };
-        Ok(etag.map(|etag| Self { item, nonce, etag, confirmed, lost: false }))
+        Ok(etag.map(|etag| Self { item, monitored, nonce, etag, confirmed, lost: false }))
     }
 
     /// Whether nobody can have taken it for dead.
@@ -109,7 +115,8 @@ impl<'a> Lock<'a> {
     async fn renew(&mut self) -> Result<()> {
         let LockItem { store, runtime, id, field } = &self.item;
         let begun = runtime.monotonic();
-        let renewed = match store.replace_raw(id, field.as_deref(), self.item.document(&self.nonce), &self.etag).await {
+        let document = self.item.document(self.monitored, &self.nonce);
+        let renewed = match store.replace_raw(id, field.as_deref(), document, &self.etag).await {
             Ok(etag) => Some(etag),
             Err(error) if error.effect() == Effect::Unknown => {
                 let found = self.item.version_of(&self.nonce).await?;

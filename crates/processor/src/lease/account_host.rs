@@ -1,22 +1,56 @@
 //! One name for one account: leases of the same container under another account host are refused.
 //!
 //! The account host is part of every lease id. Hosts that knew one account by two names would not see each other's
-//! leases, and each group would process everything.
+//! leases, and each group would process everything. Two first starts at the same time are told apart by their locks:
+//! each creates its own before it looks for those of others, so that at least one of them sees the other.
 
-use changefeed_core::{ContainerIdentity, Error, ErrorKind, Item, ListItems, Result};
+use std::{collections::BTreeMap, time::Duration};
 
-use super::{document::InfoDocument, store::LeaseStore};
+use changefeed_core::{ContainerIdentity, ETag, Error, ErrorKind, Item, ListItems, Result};
+
+use super::{
+    document::{InfoDocument, LockDocument},
+    store::LeaseStore,
+};
+
+/// Hosts that use the same processor under other account hosts.
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    /// The account host of leases that exist.
+    started: Option<String>,
+    /// Locks of hosts that create leases.
+    starting: BTreeMap<String, ETag>,
+}
+
+/// Locks of other account hosts, as they were first seen.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignLocks(BTreeMap<String, (ETag, Duration)>);
+
+impl ForeignLocks {
+    /// Whether none of these locks has changed for `life` as far as we saw, so that their holders died.
+    pub(crate) fn are_stale(&mut self, others: &Others, now: Duration, life: Duration) -> bool {
+        self.0.retain(|id, (etag, _)| others.starting.get(id) == Some(etag));
+        for (id, etag) in &others.starting {
+            self.0.entry(id.clone()).or_insert_with(|| (etag.clone(), now));
+        }
+        self.0.values().all(|(_, since)| now.saturating_sub(*since) >= life)
+    }
+}
 
 /// Refuses to start the processor `name` if it has leases of the same container of the same store under another account
-/// host.
+/// host. Returns the locks of hosts that are about to create such leases.
 ///
 /// # Errors
 /// `InvalidArgument` if there are such leases, and those of the store.
-pub(crate) async fn check(name: &str, monitored: &ContainerIdentity, leases: &LeaseStore) -> Result<()> {
+pub(crate) async fn check(name: &str, monitored: &ContainerIdentity, leases: &LeaseStore) -> Result<Others> {
     let mut request = ListItems { id_prefix: name.to_owned(), ..ListItems::default() };
+    let mut others = Others::default();
     loop {
         let page = leases.container().backend().list_items(request.clone()).await?.into_value();
-        if let Some(other) = page.items.iter().find_map(|item| other_host(name, monitored, item)) {
+        for item in &page.items {
+            others.note(name, monitored, item);
+        }
+        if let Some(other) = &others.started {
             let ContainerIdentity { account_host, database_name, container_name, .. } = monitored;
             let message = format!(
                 "processor {name:?} has leases for {database_name}/{container_name} under the account host {other}, but \
@@ -27,20 +61,30 @@ pub(crate) async fn check(name: &str, monitored: &ContainerIdentity, leases: &Le
         }
         match page.next {
             Some(next) => request.after = Some(next),
-            None => return Ok(()),
+            None => return Ok(others),
         }
     }
 }
 
-/// The account host of an item that says that leases of the same processor were created under another one.
-fn other_host(name: &str, monitored: &ContainerIdentity, item: &Item) -> Option<String> {
-    let ContainerIdentity { store, account_host, database, container, .. } = monitored;
-    let suffix = format!("_{database}_{container}.info");
-    if !item.id.ends_with(&suffix) {
-        return None;
+impl Others {
+    /// Notes an item that says that leases of the same processor were or are being created under another account host.
+    fn note(&mut self, name: &str, monitored: &ContainerIdentity, item: &Item) {
+        let ContainerIdentity { store, account_host, database, container, .. } = monitored;
+        let is_other = |kind: &str, other: Option<&str>, of: Option<&str>| {
+            let is_ours = |other: &&str| item.id.as_str() == format!("{name}{other}_{database}_{container}.{kind}");
+            other
+                .filter(is_ours)
+                .filter(|other| *other != account_host && of == Some(store.as_str()))
+                .map(str::to_owned)
+        };
+        if item.id.ends_with(".info") {
+            let Ok(info) = InfoDocument::parse(&item.body) else { return };
+            self.started = is_other("info", info.account_host(), info.store()).or_else(|| self.started.take());
+        } else if item.id.ends_with(".lock") {
+            let Ok(lock) = LockDocument::parse(&item.body) else { return };
+            if is_other("lock", lock.account_host(), lock.store()).is_some() {
+                self.starting.insert(item.id.as_str().to_owned(), item.etag.clone());
+            }
+        }
     }
-    let info = InfoDocument::parse(&item.body).ok()?;
-    let other = info.account_host()?;
-    let is_ours = item.id.as_str() == format!("{name}{other}{suffix}") && info.store() == Some(store.as_str());
-    (is_ours && other != account_host).then(|| other.to_owned())
 }

@@ -25,6 +25,8 @@ use tokio::{
 pub(crate) enum Fault {
     /// It is refused with this status, as the server refuses, and never reaches it.
     Refused(u16),
+    /// A gateway answers this status with a page of its own, and the request never reaches the server.
+    Html(u16),
     /// The connection ends, and the request never reaches the server.
     DroppedBefore,
     /// The server carries it out, and the connection ends without an answer.
@@ -146,6 +148,10 @@ async fn relay(mut client: TcpStream, server: SocketAddr, state: &State) -> io::
                 client.write_all(refusal(status).as_bytes()).await?;
                 continue;
             }
+            Some(Fault::Html(status)) => {
+                client.write_all(page(status).as_bytes()).await?;
+                continue;
+            }
             Some(Fault::DroppedBefore) => return Ok(()),
             _ => {}
         }
@@ -186,6 +192,13 @@ fn refusal(status: u16) -> String {
          application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
+}
+
+/// A page as gateways have them.
+fn page(status: u16) -> String {
+    let body = "<html>Welcome to the gateway</html>";
+    let length = body.len();
+    format!("HTTP/1.1 {status} Gateway\r\ncontent-type: text/html\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
 /// One request or answer with its body; none at the end of the connection. `rest` holds what came after it.

@@ -14,6 +14,8 @@ use super::{
 const NONCE: &str = "cf.nonce";
 const OWNER: &str = "cf.owner";
 const TIMESTAMP: &str = "cf.timestamp";
+const STORE: &str = "cf.store";
+const ACCOUNT_HOST: &str = "cf.accountHost";
 
 /// The .NET SDK's number. Containers without a time to live ignore it, so nobody may rely on it.
 const TTL_SECONDS: i64 = 30;
@@ -46,6 +48,14 @@ impl LockDocument {
         self
     }
 
+    /// Says of which store and account host the leases are that its holder creates.
+    #[must_use]
+    pub fn for_account(mut self, store: &str, account_host: &str) -> Self {
+        self.properties.insert(STORE.to_owned(), store.to_owned());
+        self.properties.insert(ACCOUNT_HOST.to_owned(), account_host.to_owned());
+        self
+    }
+
     /// Reads a lock, of ours or of a .NET host.
     ///
     /// # Errors
@@ -69,6 +79,16 @@ impl LockDocument {
     /// The holder's instance name, if it is known.
     pub fn owner(&self) -> Option<&str> {
         self.properties.get(OWNER).map(String::as_str)
+    }
+
+    /// The identity of the store whose leases its holder creates; `None` if that is a host of .NET or of an older version.
+    pub fn store(&self) -> Option<&str> {
+        self.properties.get(STORE).map(String::as_str)
+    }
+
+    /// The account host in the id; `None` if a host of .NET or of an older version holds it.
+    pub fn account_host(&self) -> Option<&str> {
+        self.properties.get(ACCOUNT_HOST).map(String::as_str)
     }
 
     /// The document as it is stored.
