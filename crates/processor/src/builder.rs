@@ -45,6 +45,32 @@ impl Processor {
 
 /// A processor being built. Its types say what the delegate gets: `M`, [`Latest`] versions or [`AllVersions`]; `C`, the
 /// context of [`AutomaticCheckpoints`] or that of [`ManualCheckpoints`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{Changes, Checkpoint, Context, DeadLetter, Notification, Processor, core::Container};
+///
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { total: f64 }
+/// # fn build(orders: &Container, leases: &Container, rejected: &Container) -> changefeed::core::Result<Processor> {
+/// Processor::builder("mailer", orders, leases)
+///     .instance_name("worker-1")
+///     .checkpoint(Checkpoint::Every(Duration::from_secs(5)))
+///     .dead_letter(DeadLetter::to(rejected))
+///     .delegate_timeout(Duration::from_secs(60))
+///     .max_concurrent_calls(8)
+///     .on_notification(|notification| {
+///         if let Notification::Stalled { lease, reason, .. } = notification {
+///             eprintln!("lease {lease} does not move: {reason}");
+///         }
+///     })
+///     .build(|orders: Changes<Order>, _ctx: Context| async move {
+///         println!("{} orders", orders.len());
+///         Ok(())
+///     })
+/// # }
+/// ```
 #[must_use = "nothing happens before `build`"]
 pub struct ProcessorBuilder<M = Latest, C = AutomaticCheckpoints> {
     name: String,

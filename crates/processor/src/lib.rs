@@ -54,6 +54,9 @@
 //! a lease is lost: make the delegate idempotent, for example with [`ChangeInfo::change_id`] as a key. If the delegate
 //! fails, its batch is retried with back-off, without limit unless there is a dead-letter container.
 //!
+//! A delegate may fail with any error: `?` works on those of the standard library, on boxed ones and on `anyhow::Error`.
+//! Both anyhow and this crate have a `Context`: import that of anyhow as `use anyhow::Context as _`.
+//!
 //! # Options
 //!
 //! All are setters of [`ProcessorBuilder`].

@@ -111,8 +111,9 @@ impl fmt::Debug for Notifier {
 /// The notifications of a host, from [`Running::notifications`](crate::Running::notifications).
 ///
 /// The newest 1,024 are kept for a receiver, unless
-/// [`notification_capacity`](crate::ProcessorBuilder::notification_capacity) says otherwise. One that is further behind gets [`Notification::Missed`] with the number of
-/// those that it missed, then goes on with the oldest that is kept.
+/// [`notification_capacity`](crate::ProcessorBuilder::notification_capacity) says otherwise. One that is further behind gets
+/// [`Notification::Missed`] with the number of those that it missed, then goes on with the oldest that is kept. See
+/// [`Notification`] for an example.
 #[derive(Debug)]
 pub struct Notifications {
     receiver: broadcast::Receiver<Notification>,

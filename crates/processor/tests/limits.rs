@@ -102,14 +102,14 @@ async fn a_lease_that_waits_for_its_call_is_renewed_and_released_at_a_stop() {
     pass(Duration::from_secs(60)).await;
     assert_eq!((calls.now(), running.owned_leases().len()), (1, 2), "the other waits, and is still owned");
     assert!(!notifications.any(|notification| matches!(notification, Notification::LeaseReleased(..))));
-    let stopping = tokio::spawn(running.stop());
-    pass(Duration::from_secs(1)).await;
-    assert!(
-        notifications.any(|notification| matches!(notification, Notification::LeaseReleased(..))),
-        "the lease that waited is released before the call ends"
-    );
-    gate.open();
-    stopping.await.expect("join").expect("stop");
+    let watch = async {
+        pass(Duration::from_secs(1)).await;
+        let released = notifications.any(|notification| matches!(notification, Notification::LeaseReleased(..)));
+        assert!(released, "the lease that waited is released before the call ends");
+        gate.open();
+    };
+    let (stopped, ()) = tokio::join!(running.stop(), watch);
+    stopped.expect("stop");
     assert_eq!(calls.most(), 1, "no call began after the stop");
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, ops::Deref};
 
 use changefeed_core::{Error, ErrorKind, Result};
 
-use super::Context;
+use super::context::Context;
 
 /// Marks a processor that stores progress itself: its delegate gets a [`Context`].
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub trait CheckpointMode: Send + Sync + 'static {
 pub(super) mod sealed {
     /// Nobody outside of this crate has one.
     #[derive(Debug)]
-    pub struct Token(pub(in crate::delegate) ());
+    pub struct Token(pub(crate) ());
 }
 
 impl CheckpointMode for AutomaticCheckpoints {

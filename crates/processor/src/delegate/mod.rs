@@ -24,6 +24,27 @@ pub use self::{
 use crate::runtime::BoxFuture;
 
 /// The result of one item.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{Changes, Context, DelegateError, ItemResult};
+///
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { total: f64 }
+/// # async fn charge(total: f64) -> Result<(), &'static str> { Ok(()) }
+/// async fn handle(orders: Changes<Order>, _ctx: Context) -> Result<Vec<ItemResult>, DelegateError> {
+///     let mut results = Vec::new();
+///     for order in &orders {
+///         results.push(match charge(order.total).await {
+///             Ok(()) => ItemResult::Done,
+///             Err("busy") => ItemResult::Retry { after: Duration::from_secs(1) },
+///             Err(reason) => ItemResult::DeadLetter { reason: reason.to_owned() },
+///         });
+///     }
+///     Ok(results)
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ItemResult {
@@ -102,6 +123,25 @@ pub trait AcceptsMode<M>: Input {}
 /// The store's system members (`_rid`, `_self`, `_etag`, `_attachments`, `_ts`, `_lsn`) are left out, so that
 /// `deny_unknown_fields` works; a struct that names one of them as a field gets it. [`Changes::with_info`] has what the
 /// store knows about each item.
+///
+/// ```
+/// use changefeed::{Changes, Context, DelegateError};
+///
+/// #[derive(serde::Deserialize)]
+/// #[serde(deny_unknown_fields)]
+/// struct Order {
+///     id: String,
+///     customer: String,
+///     total: f64,
+/// }
+///
+/// async fn handle(orders: Changes<Order>, _ctx: Context) -> Result<(), DelegateError> {
+///     for (order, info) in orders.with_info() {
+///         println!("{} of {} over {} at LSN {}", order.id, order.customer, order.total, info.lsn());
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Changes<T> {
     items: Vec<T>,
@@ -186,6 +226,22 @@ pub struct Version<T> {
 }
 
 /// The versions of a batch, for all-versions processors. System members are left out, as in [`Changes`].
+///
+/// ```
+/// use changefeed::{Context, DelegateError, Versions, core::Operation};
+///
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { total: f64 }
+/// async fn audit(versions: Versions<Order>, _ctx: Context) -> Result<(), DelegateError> {
+///     for version in &versions {
+///         match (version.operation, &version.previous) {
+///             (Operation::Delete, Some(order)) => println!("{} over {} is gone", version.id, order.total),
+///             (operation, _) => println!("{} {operation:?} at {}", version.id, version.lsn),
+///         }
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Versions<T> {
     versions: Vec<Version<T>>,

@@ -19,6 +19,16 @@ use crate::{
 /// do not count in latest-version mode, and each item of a transaction does. *Behind* is the age of the oldest of
 /// them: the time since it was written, by this machine's clock and the store's. Both are measured from the stored
 /// checkpoint, so a batch that is being handled still counts.
+///
+/// ```
+/// use changefeed::{Estimator, core::{Container, Result}};
+///
+/// # async fn example(orders: &Container, leases: &Container) -> Result<()> {
+/// let lag = Estimator::new("mailer", orders, leases).lag().await?;
+/// println!("{} changes, {:?} behind", lag.changes, lag.behind);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Estimator {
     processor: ProcessorRef,

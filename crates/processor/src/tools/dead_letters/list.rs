@@ -14,6 +14,21 @@ use crate::{
 const PAGE: usize = 100;
 
 /// The dead letters in a container. Cheap to clone.
+///
+/// ```
+/// use changefeed::{DeadLetters, core::{Container, Result}};
+///
+/// # async fn example(rejected: &Container, orders: &Container) -> Result<()> {
+/// let letters = DeadLetters::new(rejected).processor("mailer");
+/// for letter in letters.list().await? {
+///     println!("{} failed {} times: {:?}", letter.item_id, letter.attempts, letter.errors);
+/// }
+/// // The bug is fixed: write the items again, ten a second.
+/// let redriven = letters.redrive().per_second(10.0).to_container(orders).await?;
+/// println!("{} sent, {} skipped", redriven.done.len(), redriven.skipped.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     container: Container,

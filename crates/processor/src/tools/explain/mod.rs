@@ -26,6 +26,17 @@ use crate::{
 };
 
 /// Says of each lease of a processor why it is, or is not, moving.
+///
+/// ```
+/// use changefeed::{Explain, core::{Container, Result}};
+///
+/// # async fn example(orders: &Container, leases: &Container) -> Result<()> {
+/// for lease in Explain::new("mailer", orders, leases).leases().await? {
+///     println!("lease {}: {}", lease.lease, lease.sentence);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Explain {
     processor: ProcessorRef,
