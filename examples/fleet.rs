@@ -6,7 +6,12 @@
 //! SIGTERM and Ctrl-C. With `--call-millis 3000` each delegate call takes three seconds, as real work may. The key is
 //! that of emulators unless the variable `CHANGEFEED_KEY` holds another; for a server with a certificate of its own,
 //! `CHANGEFEED_CA_FILE` names the file that holds it.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what happens")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "an example shows what happens, in real time"
+)]
 
 use std::{
     collections::BTreeMap,

@@ -39,6 +39,14 @@ pub(crate) struct Args {
     /// Serves a store in this folder until killed: what `server_ready` runs as a child process
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) serve_child: Option<PathBuf>,
+
+    /// Runs a host on the server with this endpoint until killed: what `remote_takeover_after_kill` runs as child processes
+    #[arg(long, value_name = "URL", hide = true, requires = "instance")]
+    pub(crate) host_child: Option<String>,
+
+    /// The instance name of that host
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub(crate) instance: Option<String>,
 }
 
 impl Args {

@@ -56,6 +56,9 @@ fn run(args: &Args) -> Result<()> {
     if let Some(folder) = &args.serve_child {
         return rows::server::serve_until_killed(folder);
     }
+    if let (Some(endpoint), Some(instance)) = (&args.host_child, &args.instance) {
+        return rows::server::host_until_killed(endpoint, instance);
+    }
     if args.list {
         return print(&report::list(rows::all()));
     }

@@ -9,7 +9,13 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Processor time of all threads so far, in seconds.
 pub(crate) fn cpu_seconds() -> Result<f64> {
-    let ticks = ticks(&fs::read_to_string("/proc/self/stat")?).ok_or("/proc/self/stat is not as expected")?;
+    cpu_seconds_of("self")
+}
+
+/// Processor time of all threads of this process so far, in seconds.
+pub(crate) fn cpu_seconds_of(process: &str) -> Result<f64> {
+    let ticks =
+        ticks(&fs::read_to_string(format!("/proc/{process}/stat"))?).ok_or("/proc/PID/stat is not as expected")?;
     Ok(ticks as f64 / TICKS_PER_SECOND)
 }
 

@@ -30,7 +30,6 @@ wire_text! {
     Epk, "an effective partition key is not hexadecimal";
     FeedRange, "a feed range is not of the form min-max";
     PartitionKey, "a partition key is not a JSON array";
-    ResourceId, "a resource id is not one";
     StoreId, "a store id is not one";
 }
 
@@ -40,6 +39,11 @@ macro_rules! wire_str {
         impl Wire for $type {
             fn put(&self, out: &mut BytesMut) {
                 put_text(self.as_str(), out);
+            }
+
+            fn size_hint(&self) -> usize {
+                // And its length.
+                10 + self.as_str().len()
             }
 
             fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
@@ -80,6 +84,10 @@ macro_rules! wire_struct {
                 $(self.$member.put(out);)*
             }
 
+            fn size_hint(&self) -> usize {
+                0 $(+ self.$member.size_hint())*
+            }
+
             fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
                 Ok(Self { $($member: Wire::read_from(input)?),* })
             }
@@ -113,9 +121,35 @@ impl<T: Wire> Wire for Response<T> {
         self.value.put(out);
     }
 
+    fn size_hint(&self) -> usize {
+        self.request_charge.size_hint() + self.value.size_hint()
+    }
+
     fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
         let request_charge = f64::read_from(input)?;
         Ok(Self::new(T::read_from(input)?, request_charge))
+    }
+}
+
+/// Sent as its text, without the cost of formatting: each change of a page has one.
+impl Wire for ResourceId {
+    fn put(&self, out: &mut BytesMut) {
+        let at = out.len();
+        out.put_u8(0);
+        self.write_to(out);
+        let length = out.len() - at - 1;
+        if let Some(first) = out.get_mut(at) {
+            // At most 24 characters.
+            *first = length as u8;
+        }
+    }
+
+    fn size_hint(&self) -> usize {
+        25
+    }
+
+    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+        take_text(input, |text| Self::try_parse(text).ok_or(Malformed("a resource id is not one")))
     }
 }
 

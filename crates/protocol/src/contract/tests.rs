@@ -10,6 +10,7 @@ use crate::codec::{decode, encode};
 /// Compares by `Debug` and by the bytes of a second encoding: not all types can be compared.
 fn comes_back<T: Wire + Debug>(value: T) {
     let bytes = encode(&value);
+    assert!(bytes.len() < 2 * value.size_hint() + 64, "{value:?} is larger than announced: {}", value.size_hint());
     let back: T = decode(bytes.clone()).unwrap();
     assert_eq!(format!("{back:?}"), format!("{value:?}"));
     assert_eq!(encode(&back), bytes, "{value:?}");
@@ -69,6 +70,15 @@ fn items_and_writes_come_back_also_with_bodies_that_are_not_json() {
         max_items: 7,
         cursors: true,
     });
+}
+
+#[test]
+fn a_page_of_items_has_its_room_from_the_start() {
+    let item = Item { body: Bytes::from(vec![b'x'; 5000]), ..item() };
+    let page = Response::new(ItemPage { items: vec![item; 100], cursors: Vec::new(), next: None }, 0.0);
+    let bytes = encode(&page);
+    assert!(bytes.len() <= page.size_hint(), "{} bytes, announced {}", bytes.len(), page.size_hint());
+    assert!(page.size_hint() < bytes.len() * 5 / 4, "{} bytes, announced {}", bytes.len(), page.size_hint());
 }
 
 #[test]

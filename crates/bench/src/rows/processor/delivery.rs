@@ -45,11 +45,11 @@ pub(in crate::rows) struct Rate {
     /// From the call of `start` to the last change.
     pub(in crate::rows) whole: f64,
     /// From the first call of the delegate to the last change.
-    started: f64,
+    pub(in crate::rows) started: f64,
     /// Lease writes per batch.
     writes: f64,
     /// From the call of `start` to the first call of the delegate, in milliseconds.
-    start_up: f64,
+    pub(in crate::rows) start_up: f64,
     /// Per second of processor time, all included.
     by_cpu: f64,
 }

@@ -4,13 +4,14 @@
 mod bare;
 mod client;
 mod creates;
+mod fleet;
 mod hostile;
 mod pages;
 mod reads;
 mod remote;
 mod start;
 
-pub(crate) use self::start::serve_until_killed;
+pub(crate) use self::{fleet::host_until_killed, start::serve_until_killed};
 use super::{Context, Experiment, Goal, Row};
 
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
@@ -19,6 +20,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     pages::EXPERIMENT,
     remote::DELIVERY,
     remote::LATENCY,
+    fleet::IDLE,
+    fleet::BALANCE,
     hostile::EXPERIMENT,
     start::EXPERIMENT,
 ];

@@ -21,22 +21,29 @@ use super::{
 };
 use crate::{
     Result, load,
-    measure::{self, Measurement, Spread},
+    measure::{self, Measurement, Round, Spread},
+    process,
     rows::{
         feed,
-        processor::{delivery, latency},
+        processor::{
+            delivery::{self, Rate},
+            latency,
+        },
         wake_up::micros,
     },
     store::{Store, StoreWriter},
 };
 
 pub(super) const DELIVERY: Experiment = Experiment {
-    rows: &[Row {
-        name: "remote_delivery",
-        unit: "changes/s",
-        baseline: "http_feed_loop",
-        goal: Some(Goal::RatioAtLeast(0.9)),
-    }],
+    rows: &[
+        Row {
+            name: "remote_delivery",
+            unit: "changes/s",
+            baseline: "http_feed_loop",
+            goal: Some(Goal::RatioAtLeast(0.9)),
+        },
+        Row { name: "remote_delivery_embedded", unit: "changes/s", baseline: "embedded_processor", goal: None },
+    ],
     run: delivery_through_the_server,
 };
 
@@ -59,13 +66,13 @@ const RANGES: usize = 4;
 const PAGE_ITEMS: &str = "1000";
 
 /// A server in a process of its own.
-struct Served {
+pub(super) struct Served {
     child: Child,
-    endpoint: String,
+    pub(super) endpoint: String,
 }
 
 impl Served {
-    fn start(folder: &Path) -> Result<Self> {
+    pub(super) fn start(folder: &Path) -> Result<Self> {
         let mut child =
             Command::new(env::current_exe()?).arg("--serve-child").arg(folder).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
@@ -76,7 +83,7 @@ impl Served {
         Ok(Self { child, endpoint })
     }
 
-    fn address(&self) -> Result<SocketAddr> {
+    pub(super) fn address(&self) -> Result<SocketAddr> {
         Ok(self.endpoint.trim_start_matches("http://").trim_end_matches('/').parse()?)
     }
 
@@ -102,37 +109,81 @@ fn delivery_through_the_server(context: &Context) -> Result<Vec<Measurement>> {
     runtime.block_on(async {
         Ok::<_, crate::Error>(Store::written(&folder, items, items, RANGES).await?.engine.close().await?)
     })?;
+    // A folder is open in one process at a time, so the store in this process has its turn before the server.
+    let embedded = runtime.block_on(delivery_in_process(&folder, context.scale.rounds, items))?;
     let served = Served::start(&folder)?;
     let (container, leases) = runtime.block_on(served.containers(RANGES))?;
     // Everything is read once, so that it is warm.
     runtime.block_on(feed::read_all(&container))?;
     let address = served.address()?;
     let mut loops = Vec::new();
+    // What both processes spend counts: on a busy machine a share of time says more about its other work.
+    let cpu =
+        || Ok::<_, crate::Error>(process::cpu_seconds()? + process::cpu_seconds_of(&served.child.id().to_string())?);
     let rounds = measure::interleaved(
         context.scale.rounds,
         |_| {
-            let begin = Instant::now();
+            let (begin, spent) = (Instant::now(), cpu()?);
             let read = runtime.block_on(http_loop(address))?;
             if read != items {
                 return Err(format!("the loop read {read} changes of {items}").into());
             }
-            Ok(items as f64 / begin.elapsed().as_secs_f64())
+            let whole = items as f64 / begin.elapsed().as_secs_f64();
+            Ok(Delivered { whole, started: whole, start_up: 0.0, by_cpu: items as f64 / (cpu()? - spent) })
         },
         |round| {
             let begin = Instant::now();
             runtime.block_on(feed::read_all(&container))?;
             loops.push(items as f64 / begin.elapsed().as_secs_f64());
-            let name = format!("remote-{round}");
+            let (name, spent) = (format!("remote-{round}"), cpu()?);
             let deliver = delivery::deliver_all(container.clone(), leases.clone(), name, items);
-            Ok(runtime.block_on(async { tokio::spawn(deliver).await? })?.whole)
+            let Rate { whole, started, start_up, .. } = runtime.block_on(async { tokio::spawn(deliver).await? })?;
+            Ok(Delivered { whole, started, start_up, by_cpu: items as f64 / (cpu()? - spent) })
         },
     )?;
     let own = Spread::of(loops).median;
+    let ratio = |value: fn(&Delivered) -> f64| Measurement::of("remote_delivery", &rounds, value).ratio.median;
     let note = format!(
-        "{items} items, {RANGES} ranges, the server in a process of its own; a loop over `read_changes` of the client \
-         {own:.0} changes/s"
+        "{items} items, {RANGES} ranges, the server in a process of its own; ratio without start-up ({:.0} ms) {:.2}, by \
+         CPU time of both processes {:.2}; a loop over `read_changes` of the client {own:.0} changes/s",
+        Spread::of(rounds.iter().map(|round| round.subject.start_up)).median,
+        ratio(|rate| rate.started),
+        ratio(|rate| rate.by_cpu)
     );
-    Ok(vec![Measurement::of("remote_delivery", &rounds, |rate| *rate).note(note)])
+    let apart = rounds.iter().zip(embedded).map(|(round, baseline)| Round { baseline, subject: round.subject.whole });
+    let apart: Vec<_> = apart.collect();
+    Ok(vec![
+        Measurement::of("remote_delivery", &rounds, |rate| rate.whole).note(note),
+        Measurement::of("remote_delivery_embedded", &apart, |rate| *rate)
+            .note("the same processor over the same store in its own process, just before"),
+    ])
+}
+
+/// What one round gave, in changes per second.
+struct Delivered {
+    whole: f64,
+    /// From the first call of the delegate on.
+    started: f64,
+    /// Until the first call of the delegate, in milliseconds.
+    start_up: f64,
+    /// Per second of processor time of both processes.
+    by_cpu: f64,
+}
+
+/// Rates of the processor over the store in this process.
+async fn delivery_in_process(folder: &Path, rounds: usize, items: u64) -> Result<Vec<f64>> {
+    let store = Store::open(folder, Durability::Durable, RANGES).await?;
+    let leases = store.leases().await?;
+    feed::read_all(&store.container).await?;
+    let mut rates = Vec::new();
+    for round in 0..rounds {
+        let deliver =
+            delivery::deliver_all(store.container.clone(), leases.clone(), format!("embedded-{round}"), items);
+        rates.push(tokio::spawn(deliver).await??.whole);
+    }
+    drop(leases);
+    store.engine.close().await?;
+    Ok(rates)
 }
 
 /// Reads the whole feed as an SDK would, one connection for each range, without looking into the items.
