@@ -19,7 +19,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 say "tools"
 if ! command -v cargo >/dev/null; then
-  echo "cargo is missing: install Rust 1.95 or later with rustup, then run this again" >&2
+  echo "cargo is missing: install the newest stable Rust with rustup, then run this again" >&2
   exit 2
 fi
 if ! command -v cc >/dev/null; then
@@ -47,8 +47,15 @@ fi
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
+say "public API"
+command -v python3 >/dev/null || { apt-get update -qq && apt-get install -y -qq python3; }
+scripts/public-api
+
 say "who may use whom"
 scripts/check-dependencies
+
+say "the oldest Rust that is promised"
+scripts/check-rust-version
 
 say "tests"
 cargo test --workspace --locked --no-fail-fast

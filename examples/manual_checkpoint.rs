@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use changefeed::{
-    Changes, Checkpoint, Context, Processor, Running,
+    Changes, ManualContext, Processor, Running,
     core::{Container, StartFrom},
     embedded::Engine,
 };
@@ -27,9 +27,9 @@ async fn host(orders: &Container, leases: &Container, got: mpsc::UnboundedSender
     let processor = Processor::builder("packer", orders, leases)
         .instance_name("worker-1")
         .start_from(StartFrom::Beginning)
-        .checkpoint(Checkpoint::Manual)
+        .manual_checkpoints()
         .max_items(4)
-        .build(move |changes: Changes<Order>, ctx: Context| {
+        .build(move |changes: Changes<Order>, ctx: ManualContext| {
             let (parcel, got) = (Arc::clone(&parcel), got.clone());
             async move {
                 let mut parcel = parcel.lock().await;

@@ -11,6 +11,25 @@ use crate::{
 };
 
 /// A container of items. Cheap to clone.
+///
+/// ```
+/// use changefeed_core::{Container, Result};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Order {
+///     id: String,
+///     customer: String,
+/// }
+///
+/// async fn example(orders: &Container) -> Result<()> {
+///     orders.upsert(&Order { id: "1".to_owned(), customer: "ada".to_owned() }).await?;
+///     for item in orders.list("").await? {
+///         let order: Order = item.parse()?;
+///         println!("{} of {}", order.id, order.customer);
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Container {
     backend: Arc<dyn Backend>,

@@ -107,8 +107,8 @@ fn members(text: &str) -> Result<Members<'_>> {
     let parsed = parsed.map_err(|error| refuse(ErrorKind::BadJson, "the item is not valid JSON").with_source(error))?;
     let mut names: Vec<&str> = parsed.0.iter().map(|(name, _)| &**name).collect();
     names.sort_unstable();
-    match names.array_windows().find(|[a, b]| a == b) {
-        Some([name, _]) => Err(refuse(ErrorKind::BadJson, format!("the item has the member {name:?} twice"))),
+    match names.windows(2).find(|pair| pair.first() == pair.last()).and_then(<[_]>::first) {
+        Some(name) => Err(refuse(ErrorKind::BadJson, format!("the item has the member {name:?} twice"))),
         None => Ok(parsed),
     }
 }

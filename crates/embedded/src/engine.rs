@@ -183,6 +183,18 @@ impl Builder {
 
 /// A store of databases and containers on local disk or in memory. Cheap to clone; the store is closed in good order
 /// when the last handle to it or to one of its containers is dropped.
+///
+/// ```
+/// use changefeed_embedded::Engine;
+///
+/// # async fn example() -> changefeed_core::Result<()> {
+/// let engine = Engine::open("./data")?; // or Engine::in_memory()
+/// let shop = engine.database("shop");
+/// let orders = shop.container("orders").partition_key("/customer").open_or_create().await?;
+/// orders.upsert(&serde_json::json!({"id": "1", "customer": "ada", "total": 12})).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) owner: Arc<Owner>,

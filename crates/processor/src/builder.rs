@@ -6,7 +6,10 @@ use changefeed_core::{Container, Error, ErrorKind, Mode, Result, StartFrom};
 
 use crate::{
     backoff::Backoff,
-    delegate::{AcceptsMode, AllVersions, BatchResult, Closure, Context, DelegateError, Latest},
+    delegate::{
+        AcceptsMode, AllVersions, AutomaticCheckpoints, BatchResult, CheckpointMode, Closure, DelegateError, Latest,
+        ManualCheckpoints,
+    },
     delivery::dead_letter::DeadLetter,
     lease::{
         prefix::{LeasePrefix, LeaseToken},
@@ -35,14 +38,41 @@ impl Processor {
             callbacks: Vec::new(),
             async_callbacks: Vec::new(),
             runtime: None,
-            _mode: PhantomData,
+            _types: PhantomData,
         }
     }
 }
 
-/// A processor being built. `M` is what its delegate gets: [`Latest`] versions or [`AllVersions`].
+/// A processor being built. Its types say what the delegate gets: `M`, [`Latest`] versions or [`AllVersions`]; `C`, the
+/// context of [`AutomaticCheckpoints`] or that of [`ManualCheckpoints`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{Changes, Checkpoint, Context, DeadLetter, Notification, Processor, core::Container};
+///
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { total: f64 }
+/// # fn build(orders: &Container, leases: &Container, rejected: &Container) -> changefeed::core::Result<Processor> {
+/// Processor::builder("mailer", orders, leases)
+///     .instance_name("worker-1")
+///     .checkpoint(Checkpoint::Every(Duration::from_secs(5)))
+///     .dead_letter(DeadLetter::to(rejected))
+///     .delegate_timeout(Duration::from_secs(60))
+///     .max_concurrent_calls(8)
+///     .on_notification(|notification| {
+///         if let Notification::Stalled { lease, reason, .. } = notification {
+///             eprintln!("lease {lease} does not move: {reason}");
+///         }
+///     })
+///     .build(|orders: Changes<Order>, _ctx: Context| async move {
+///         println!("{} orders", orders.len());
+///         Ok(())
+///     })
+/// # }
+/// ```
 #[must_use = "nothing happens before `build`"]
-pub struct ProcessorBuilder<M> {
+pub struct ProcessorBuilder<M = Latest, C = AutomaticCheckpoints> {
     name: String,
     instance: Option<String>,
     monitored: Container,
@@ -52,29 +82,34 @@ pub struct ProcessorBuilder<M> {
     callbacks: Vec<Callback>,
     async_callbacks: Vec<AsyncCallback>,
     runtime: Option<Arc<dyn Runtime>>,
-    _mode: PhantomData<fn() -> M>,
+    _types: PhantomData<fn() -> (M, C)>,
 }
 
-impl ProcessorBuilder<Latest> {
+impl<C> ProcessorBuilder<Latest, C> {
     /// Delivers every version and every delete, to a delegate that takes `Versions<T>`. The monitored container must
     /// keep versions. Default: newest versions only.
-    pub fn all_versions(self) -> ProcessorBuilder<AllVersions> {
-        ProcessorBuilder {
-            name: self.name,
-            instance: self.instance,
-            monitored: self.monitored,
-            leases: self.leases,
-            mode: Mode::AllVersions,
-            options: self.options,
-            callbacks: self.callbacks,
-            async_callbacks: self.async_callbacks,
-            runtime: self.runtime,
-            _mode: PhantomData,
-        }
+    pub fn all_versions(mut self) -> ProcessorBuilder<AllVersions, C> {
+        self.mode = Mode::AllVersions;
+        self.retyped()
     }
 }
 
 impl<M> ProcessorBuilder<M> {
+    /// When progress is stored. Default: after each batch.
+    pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
+        self.options.checkpoint = checkpoint;
+        self
+    }
+
+    /// Leaves it to the delegate when progress is stored: it takes a [`ManualContext`](crate::ManualContext) and calls its
+    /// `checkpoint`. Default: progress is stored automatically, see [`ProcessorBuilder::checkpoint`].
+    pub fn manual_checkpoints(mut self) -> ProcessorBuilder<M, ManualCheckpoints> {
+        self.options.manual_checkpoints = true;
+        self.retyped()
+    }
+}
+
+impl<M, C> ProcessorBuilder<M, C> {
     /// The name of this host, unique within the processor. Default: random, so that leases of an earlier process have to
     /// expire before they are acquired again.
     pub fn instance_name(mut self, name: impl Into<String>) -> Self {
@@ -108,15 +143,23 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
-    /// When progress is stored. Default: after each batch.
-    pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
-        self.options.checkpoint = checkpoint;
-        self
-    }
-
     /// Back-off between attempts of a batch that failed. Default: 200 ms, doubled up to 30 s.
     pub fn retry(mut self, backoff: Backoff) -> Self {
         self.options.retry = backoff;
+        self
+    }
+
+    /// Back-off between attempts of requests to the stores that failed: reads of the feed and dead letters. A store that
+    /// names a longer time is waited for. Default: 100 ms, doubled up to 10 s.
+    pub fn store_retry(mut self, backoff: Backoff) -> Self {
+        self.options.store_retry = backoff;
+        self
+    }
+
+    /// After how many failed attempts of a batch in a row [`Notification::Stalled`] is sent, and again whenever their
+    /// number has doubled. Default: 3.
+    pub fn stalled_after(mut self, attempts: u32) -> Self {
+        self.options.stalled_after = attempts;
         self
     }
 
@@ -164,21 +207,54 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
+    /// How many delegate calls of this host run at the same time at most; leases get their turn in order. Each lease has
+    /// one call at a time in any case. Default: no other limit.
+    pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
+        self.options.max_concurrent_calls = Some(calls);
+        self
+    }
+
+    /// How many bytes of changes this host holds in memory at most, over all leases: what was read ahead, is being
+    /// delivered or waits for a retry, counted as the store returned it. Before a page is read, 4 MiB are set aside for it,
+    /// so that a limit of 64 MiB allows for 16 reads at a time. A page that is larger than the limit is read alone; if the
+    /// batches of some leases keep failing, their pages may use up the limit, and the others go on one page at a time.
+    /// Default: no limit.
+    pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.options.max_bytes_in_flight = Some(bytes);
+        self
+    }
+
+    /// How many request units this host spends per second at most, on average, as the monitored container, the lease
+    /// container and the dead-letter container charge them. Reads of the feed wait while the host has spent more; requests
+    /// for leases and dead letters count but never wait, so that no lease expires. Units are saved for one second. Stores
+    /// that do not charge, such as the embedded one, are not slowed down. Default: no limit.
+    pub fn max_request_units_per_second(mut self, units: f64) -> Self {
+        self.options.max_request_units_per_second = Some(units);
+        self
+    }
+
     /// Called for every notification, in the task where it arises. Must return quickly. Default: nothing.
     pub fn on_notification(mut self, callback: impl Fn(&Notification) + Send + Sync + 'static) -> Self {
         self.callbacks.push(Arc::new(callback));
         self
     }
 
-    /// Called for every notification, in a task of its own: one after the other, in order. A callback that is more than
-    /// 1,024 behind gets [`Notification::Missed`]. [`Running::stop`](crate::Running::stop) waits for it, within the stop deadline. Default:
-    /// nothing.
+    /// Called for every notification, in a task of its own: one after the other, in order. A callback that is further
+    /// behind than [`notification_capacity`](Self::notification_capacity) gets [`Notification::Missed`].
+    /// [`Running::stop`](crate::Running::stop) waits for it, within the stop deadline. Default: nothing.
     pub fn on_notification_async<F, Fut>(mut self, callback: F) -> Self
     where
         F: Fn(Notification) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
         self.async_callbacks.push(Arc::new(move |notification| Box::pin(callback(notification))));
+        self
+    }
+
+    /// How many notifications are kept for a stream or an async callback that is behind; rounded up to a power of two.
+    /// What it misses is counted in [`Notification::Missed`]. Default: 1,024.
+    pub fn notification_capacity(mut self, capacity: usize) -> Self {
+        self.options.notification_capacity = capacity;
         self
     }
 
@@ -210,6 +286,7 @@ impl<M> ProcessorBuilder<M> {
     }
 
     /// Clock, task spawning and randomness: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
         self
@@ -221,8 +298,9 @@ impl<M> ProcessorBuilder<M> {
     /// `InvalidArgument` for options that make no sense; the message names the fix.
     pub fn build<F, I, Fut, R>(self, delegate: F) -> Result<Processor>
     where
-        F: Fn(I, Context) -> Fut + Send + Sync + 'static,
+        F: Fn(I, C::Context) -> Fut + Send + Sync + 'static,
         I: AcceptsMode<M>,
+        C: CheckpointMode,
         Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
         R: Into<BatchResult> + 'static,
     {
@@ -246,16 +324,31 @@ impl<M> ProcessorBuilder<M> {
             leases: self.leases,
             mode: self.mode,
             options: self.options,
-            delegate: Arc::new(Closure(delegate, PhantomData)),
+            delegate: Arc::new(Closure::<F, I, C>(delegate, PhantomData)),
             callbacks: self.callbacks,
             async_callbacks: self.async_callbacks,
             runtime: self.runtime,
             last: Default::default(),
         })
     }
+
+    fn retyped<M2, C2>(self) -> ProcessorBuilder<M2, C2> {
+        ProcessorBuilder {
+            name: self.name,
+            instance: self.instance,
+            monitored: self.monitored,
+            leases: self.leases,
+            mode: self.mode,
+            options: self.options,
+            callbacks: self.callbacks,
+            async_callbacks: self.async_callbacks,
+            runtime: self.runtime,
+            _types: PhantomData,
+        }
+    }
 }
 
-impl<M> fmt::Debug for ProcessorBuilder<M> {
+impl<M, C> fmt::Debug for ProcessorBuilder<M, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ProcessorBuilder({}, {:?})", self.name, self.options)
     }

@@ -12,6 +12,7 @@ use crate::lease::prefix::LeaseToken;
 /// One dead letter, as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct DeadLetterDocument {
     /// Made of processor, position and item, so that the same failure is stored once.
     pub id: String,

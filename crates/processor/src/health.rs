@@ -8,6 +8,16 @@ use crate::{
 };
 
 /// The health of a host at one moment, from what it knows itself: nothing is read from a store.
+///
+/// ```
+/// # fn probe(running: &changefeed::Running) -> u16 {
+/// let health = running.health();
+/// for lease in &health.leases {
+///     println!("lease {}: {:?}", lease.lease, lease.health);
+/// }
+/// if health.is_healthy() { 200 } else { 503 }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {

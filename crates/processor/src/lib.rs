@@ -39,7 +39,7 @@
 //!
 //! | for | see |
 //! |---|---|
-//! | the code that gets the changes | [`Changes`], [`Versions`], [`RawChanges`], [`Context`], [`ChangeInfo`] |
+//! | the code that gets the changes | [`Changes`], [`Versions`], [`RawChanges`], [`Context`], [`ManualContext`], [`ChangeInfo`] |
 //! | what it returns: all handled, a result for each item, an error | [`BatchResult`], [`ItemResult`], [`DelegateError`] |
 //! | items that cannot be handled | [`DeadLetter`], [`DeadLetters`] |
 //! | a running host: stop, health, notifications | [`Running`], [`Health`], [`Notification`] |
@@ -54,6 +54,9 @@
 //! a lease is lost: make the delegate idempotent, for example with [`ChangeInfo::change_id`] as a key. If the delegate
 //! fails, its batch is retried with back-off, without limit unless there is a dead-letter container.
 //!
+//! A delegate may fail with any error: `?` works on those of the standard library, on boxed ones and on `anyhow::Error`.
+//! Both anyhow and this crate have a `Context`: import that of anyhow as `use anyhow::Context as _`.
+//!
 //! # Options
 //!
 //! All are setters of [`ProcessorBuilder`].
@@ -65,16 +68,24 @@
 //! | [`all_versions`](ProcessorBuilder::all_versions) | off | for deletes and intermediate versions; the container must keep them |
 //! | [`dead_letter`](ProcessorBuilder::dead_letter) | none | set it, unless a poison item should stop its range |
 //! | [`retry`](ProcessorBuilder::retry) | 200 ms to 30 s | raise the first pause if the sink needs time to recover |
+//! | [`store_retry`](ProcessorBuilder::store_retry) | 100 ms to 10 s | raise it if the store is often throttled and names no time to wait |
+//! | [`stalled_after`](ProcessorBuilder::stalled_after) | 3 attempts | raise it if single failures are usual: it decides when `Stalled` is sent |
 //! | [`delegate_timeout`](ProcessorBuilder::delegate_timeout) | none | set it if a call can hang |
 //! | [`slow_after`](ProcessorBuilder::slow_after) | half of the timeout, or 30 s | lower it to learn of slow calls earlier |
 //! | [`max_items`](ProcessorBuilder::max_items) | 1,000 | lower it if items are large or handling one is slow |
 //! | [`max_leases`](ProcessorBuilder::max_leases) | no limit | set it to bound what one host does |
-//! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes, [`Checkpoint::Manual`] for batches of your own |
+//! | [`max_concurrent_calls`](ProcessorBuilder::max_concurrent_calls) | one for each lease | as many as the sink takes well: connections of a pool, calls of an API |
+//! | [`max_bytes_in_flight`](ProcessorBuilder::max_bytes_in_flight) | no limit | set it if a host has many leases and large items; several times 4 MiB |
+//! | [`max_request_units_per_second`](ProcessorBuilder::max_request_units_per_second) | no limit | set it to leave throughput to other users of the containers |
+//! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes |
+//! | [`manual_checkpoints`](ProcessorBuilder::manual_checkpoints) | off | for batches of your own: the delegate gets a [`ManualContext`] and says what is handled |
 //! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 2.5, 8 s | shorter finds crashes earlier and writes more |
 //! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s | with wake-ups only in case one is lost |
 //! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
 //! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |
 //! | [`stop_deadline`](ProcessorBuilder::stop_deadline) | 30 s | below the time that your scheduler leaves a process |
+//! | [`on_notification`](ProcessorBuilder::on_notification), [`on_notification_async`](ProcessorBuilder::on_notification_async), [`on_error`](ProcessorBuilder::on_error), [`on_lease_acquired`](ProcessorBuilder::on_lease_acquired), [`on_lease_released`](ProcessorBuilder::on_lease_released) | none | for metrics and alerts; [`Running::notifications`] is the same as a stream |
+//! | [`notification_capacity`](ProcessorBuilder::notification_capacity) | 1,024 | raise it for a receiver that is slow at times |
 //!
 //! # Feature flags
 //!
@@ -100,13 +111,17 @@ mod delivery;
 mod health;
 mod host;
 mod join;
+#[doc(hidden)] // no part of the API: documents for the fuzz targets
 pub mod lease;
+mod limits;
+#[doc(hidden)] // no part of the API: planted bugs for the simulation
 pub mod mutant;
 mod notification;
 mod notifier;
 mod options;
 mod processor;
 mod running;
+#[doc(hidden)] // no part of the API: clocks for the simulation and tests
 pub mod runtime;
 mod store;
 mod tools;
@@ -122,8 +137,9 @@ pub use self::{
     builder::ProcessorBuilder,
     dead_letter_document::DeadLetterDocument,
     delegate::{
-        AcceptsMode, AllVersions, BatchResult, ChangeInfo, Changes, Context, DelegateError, ErrorAt, Input, ItemResult,
-        Latest, RawChanges, Version, Versions,
+        AcceptsMode, AllVersions, AutomaticCheckpoints, BatchResult, ChangeInfo, Changes, CheckpointMode, Context,
+        DelegateError, ErrorAt, Input, ItemResult, Latest, ManualCheckpoints, ManualContext, RawChanges, Version,
+        Versions,
     },
     delivery::dead_letter::DeadLetter,
     health::{Health, HostState, LeaseHealth, OwnedLease},

@@ -10,6 +10,22 @@ use crate::{
 };
 
 /// Something that happened on a host.
+///
+/// ```
+/// use changefeed::{Notification, Running};
+///
+/// # async fn example(running: &Running) {
+/// let mut notifications = running.notifications();
+/// while let Some(notification) = notifications.recv().await {
+///     match notification {
+///         Notification::Error(report) => println!("lease {:?}: {}", report.lease, report.failure),
+///         Notification::DeadLettered { item, reason, .. } => println!("{item} is a dead letter: {reason}"),
+///         Notification::Missed { count } => println!("{count} notifications came too fast"),
+///         _ => {}
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notification {

@@ -14,9 +14,6 @@ use crate::{
     runtime::{BoxFuture, Runtime},
 };
 
-/// How many notifications a slow receiver may be behind before it misses some.
-const KEPT: usize = 1024;
-
 pub(crate) type Callback = Arc<dyn Fn(&Notification) + Send + Sync>;
 pub(crate) type AsyncCallback = Arc<dyn Fn(Notification) -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -31,10 +28,11 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    pub(crate) fn new(callbacks: &[Callback]) -> Self {
+    /// Sends to these callbacks and to streams, which may be `capacity` behind before they miss some.
+    pub(crate) fn new(callbacks: &[Callback], capacity: usize) -> Self {
         Self {
             callbacks: callbacks.into(),
-            stream: broadcast::Sender::new(KEPT),
+            stream: broadcast::Sender::new(capacity),
             record: Arc::default(),
             closed: CancellationToken::new(),
         }
@@ -112,8 +110,10 @@ impl fmt::Debug for Notifier {
 
 /// The notifications of a host, from [`Running::notifications`](crate::Running::notifications).
 ///
-/// The newest 1,024 are kept for a receiver. One that is further behind gets [`Notification::Missed`] with the number of
-/// those that it missed, then goes on with the oldest that is kept.
+/// The newest 1,024 are kept for a receiver, unless
+/// [`notification_capacity`](crate::ProcessorBuilder::notification_capacity) says otherwise. One that is further behind gets
+/// [`Notification::Missed`] with the number of those that it missed, then goes on with the oldest that is kept. See
+/// [`Notification`] for an example.
 #[derive(Debug)]
 pub struct Notifications {
     receiver: broadcast::Receiver<Notification>,
@@ -184,7 +184,12 @@ fn log_error(report: &ErrorReport) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::Level;
+
     use super::*;
+    use crate::{delegate::DelegateError, notification::Failure};
 
     fn caught_up(number: usize) -> Notification {
         Notification::CaughtUp(number.to_string().parse().unwrap())
@@ -192,7 +197,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_receiver_learns_how_many_notifications_it_missed() {
-        let notifier = Notifier::new(&[]);
+        // A power of two: tokio rounds up.
+        const KEPT: usize = 64;
+        let notifier = Notifier::new(&[], KEPT);
         let mut notifications = notifier.subscribe();
         (0..KEPT + 7).for_each(|number| notifier.notify(caught_up(number)));
         notifier.stopped();
@@ -204,5 +211,58 @@ mod tests {
             received += 1;
         }
         assert_eq!(received, KEPT);
+    }
+
+    /// Counts how often it is formatted.
+    #[derive(Debug)]
+    struct Counted(Arc<AtomicUsize>);
+
+    impl fmt::Display for Counted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            f.write_str("counted")
+        }
+    }
+
+    impl std::error::Error for Counted {}
+
+    /// A subscriber that wants lines of a level and above, and formats them.
+    struct Wants(Level);
+
+    impl tracing::field::Visit for Wants {
+        fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn fmt::Debug) {
+            drop(format!("{value:?}"));
+        }
+    }
+
+    impl tracing::Subscriber for Wants {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() <= self.0
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut Self(self.0));
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn a_line_of_a_disabled_level_is_not_formatted() {
+        let formatted = Arc::new(AtomicUsize::default());
+        let warn = || {
+            let failure = Failure::Delegate(Arc::new(DelegateError::from(Counted(Arc::clone(&formatted)))));
+            Notifier::new(&[], 1).notify(Notification::error(None, failure));
+            formatted.swap(0, Ordering::Relaxed)
+        };
+        assert_eq!(tracing::subscriber::with_default(Wants(Level::ERROR), warn), 0);
+        assert_eq!(tracing::subscriber::with_default(Wants(Level::WARN), warn), 1);
     }
 }

@@ -10,7 +10,8 @@ use crate::{
     lease::{state::Settings, timing::LeaseTiming},
 };
 
-/// When progress is stored.
+/// When progress is stored, unless the delegate does it:
+/// [`ProcessorBuilder::manual_checkpoints`](crate::ProcessorBuilder::manual_checkpoints).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Checkpoint {
@@ -21,8 +22,6 @@ pub enum Checkpoint {
     /// a crash up to this much work is repeated. Every renewal stores progress, too, so that more than the renew interval
     /// has no further effect. A lease that is released or handed over stores its progress first.
     Every(Duration),
-    /// When the delegate calls [`Context::checkpoint`](crate::Context::checkpoint).
-    Manual,
 }
 
 /// When a call counts as slow, without an option and without a delegate timeout.
@@ -36,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) poll_interval: Duration,
     pub(crate) max_items: usize,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) manual_checkpoints: bool,
     pub(crate) retry: Backoff,
     pub(crate) store_retry: Backoff,
     pub(crate) dead_letter: Option<DeadLetter>,
@@ -44,7 +44,12 @@ pub(crate) struct Options {
     pub(crate) read_timeout: Duration,
     pub(crate) stop_deadline: Duration,
     pub(crate) max_leases: Option<usize>,
+    pub(crate) max_concurrent_calls: Option<usize>,
+    pub(crate) max_bytes_in_flight: Option<usize>,
+    pub(crate) max_request_units_per_second: Option<f64>,
     pub(crate) steal_after: Option<Duration>,
+    pub(crate) stalled_after: u32,
+    pub(crate) notification_capacity: usize,
 }
 
 impl Default for Options {
@@ -55,6 +60,7 @@ impl Default for Options {
             poll_interval: Duration::from_secs(5),
             max_items: 1000,
             checkpoint: Checkpoint::Automatic,
+            manual_checkpoints: false,
             retry: Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
             store_retry: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) },
             dead_letter: None,
@@ -63,7 +69,12 @@ impl Default for Options {
             read_timeout: Duration::from_secs(65),
             stop_deadline: Duration::from_secs(30),
             max_leases: None,
+            max_concurrent_calls: None,
+            max_bytes_in_flight: None,
+            max_request_units_per_second: None,
             steal_after: None,
+            stalled_after: 3,
+            notification_capacity: 1024,
         }
     }
 }
@@ -76,11 +87,11 @@ impl Options {
             timing: self.timing,
             checkpoint_interval: match self.checkpoint {
                 Checkpoint::Every(interval) => interval,
-                Checkpoint::Automatic | Checkpoint::Manual => Duration::ZERO,
+                Checkpoint::Automatic => Duration::ZERO,
             },
             policy: Policy {
                 attempts: letters.map(|letters| letters.attempts),
-                manual: self.checkpoint == Checkpoint::Manual,
+                manual: self.manual_checkpoints,
                 dead_letter_unparsed: letters.is_some_and(|letters| letters.unparsed_at_once),
             },
             outage: letters.map_or_else(OutageDetector::default, |letters| {
@@ -91,6 +102,8 @@ impl Options {
             max_items: self.max_items,
             delegate_timeout: self.delegate_timeout,
             slow_after: self.slow_after(),
+            stalled_after: self.stalled_after,
+            limits_calls: self.max_concurrent_calls.is_some(),
         }
     }
 
@@ -109,11 +122,36 @@ impl Options {
         if self.checkpoint == Checkpoint::Every(Duration::ZERO) {
             return refuse("Checkpoint::Every must be longer than 0: use Checkpoint::Automatic to store each batch");
         }
+        if self.manual_checkpoints && self.checkpoint != Checkpoint::Automatic {
+            return refuse("manual_checkpoints leaves every checkpoint to the delegate: remove Checkpoint::Every");
+        }
+        for (name, backoff) in [("retry", self.retry), ("store_retry", self.store_retry)] {
+            if backoff.first.is_zero() || backoff.longest < backoff.first {
+                let problem = format!("{name}: the first pause must be longer than 0 and at most the longest");
+                return refuse(&problem);
+            }
+        }
+        if self.stalled_after == 0 {
+            return refuse("stalled_after must be at least 1: it counts failed attempts");
+        }
+        // Tokio's channel rounds up to a power of two and panics above this.
+        if !(1..=usize::MAX / 2).contains(&self.notification_capacity) {
+            return refuse("notification_capacity must be at least 1: it is how far a receiver may be behind");
+        }
         if self.max_items == 0 {
             return refuse("max_items must be at least 1");
         }
         if self.max_leases == Some(0) {
             return refuse("max_leases must be at least 1: a host that may own nothing does nothing");
+        }
+        if self.max_concurrent_calls == Some(0) {
+            return refuse("max_concurrent_calls must be at least 1: a host that may call nothing delivers nothing");
+        }
+        if self.max_bytes_in_flight == Some(0) {
+            return refuse("max_bytes_in_flight must be at least 1: leave it out for no limit");
+        }
+        if self.max_request_units_per_second.is_some_and(|units| !units.is_finite() || units <= 0.0) {
+            return refuse("max_request_units_per_second must be a number above 0: leave it out for no limit");
         }
         if self.delegate_timeout.is_some_and(|timeout| timeout.is_zero()) {
             return refuse("the delegate timeout must be longer than 0; leave it out for no limit");

@@ -19,11 +19,13 @@ use crate::{
         store::LeaseStore,
         writer::Identity,
     },
+    limits::HostLimits,
     notifier::{AsyncCallback, Callback, Notifier},
     options::Options,
     running::Running,
     runtime::{Runtime, TokioRuntime, panic_message},
     store::{
+        charged::{ChargedBackend, Waits},
         retry::RetryBackend,
         timeout::{Limits, TimeoutBackend},
     },
@@ -95,19 +97,22 @@ impl Processor {
             }
             *last = Some(ended);
         }
-        let notifier = Notifier::new(&self.callbacks);
+        let notifier = Notifier::new(&self.callbacks, self.options.notification_capacity);
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let options = self.options.clone();
         let limit = options.timing.request();
+        let host_limits = HostLimits::new(&options, &runtime);
+        let charged =
+            |container, waits| ChargedBackend::container(container, host_limits.request_units.as_ref(), waits);
         let leases = TimeoutBackend::container(&self.leases, &runtime, Limits::same(limit), &notifier);
+        let leases = charged(leases, Waits::Nothing);
         let limits = Limits { requests: options.read_timeout, ranges: limit };
         let monitored = TimeoutBackend::container(&self.monitored, &runtime, limits, &notifier);
+        let monitored = charged(monitored, Waits::FeedReads);
         let dead_letter = options.dead_letter.clone().map(|letters| {
             let limits = Limits::same(options.read_timeout);
-            DeadLetter {
-                container: TimeoutBackend::container(&letters.container, &runtime, limits, &notifier),
-                ..letters
-            }
+            let container = TimeoutBackend::container(&letters.container, &runtime, limits, &notifier);
+            DeadLetter { container: charged(container, Waits::Nothing), ..letters }
         });
         let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
         // Later a refused request is repeated in the next cycle; here it would fail the start.
@@ -145,6 +150,7 @@ impl Processor {
             mode: self.mode,
             delegate: Arc::clone(&self.delegate),
             dead_letter,
+            limits: host_limits,
             notifier: notifier.clone(),
             start_positions,
             isolation: Arc::default(),

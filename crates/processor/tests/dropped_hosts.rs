@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use changefeed::{Changes, Checkpoint, Context, core::ErrorKind};
+use changefeed::{Changes, Context, ManualContext, core::ErrorKind};
 use shop::{Gate, Order, Seen, Shop, pass, until};
 
 /// Contexts that a delegate has kept beyond its call.
@@ -37,14 +37,14 @@ async fn a_dropped_host_stops_renewing_although_its_contexts_live_on() {
 #[tokio::test(start_paused = true)]
 async fn a_context_of_a_dropped_host_cannot_checkpoint() {
     let shop = Shop::new(1).await;
-    let (kept, seen) = (Kept::default(), Seen::default());
+    let (kept, seen) = (Arc::new(Mutex::new(Vec::<ManualContext>::new())), Seen::default());
     shop.write(0..10, 1).await;
     let contexts = Arc::clone(&kept);
-    let delegate = move |_: Changes<Order>, ctx: Context| {
+    let delegate = move |_: Changes<Order>, ctx: ManualContext| {
         contexts.lock().expect("lock").push(ctx);
         async { Ok(()) }
     };
-    let dropped = shop.processor("worker-1").checkpoint(Checkpoint::Manual).build(delegate).expect("build");
+    let dropped = shop.processor("worker-1").manual_checkpoints().build(delegate).expect("build");
     let dropped = dropped.start().await.expect("start");
     until("delivery", || kept.lock().expect("lock").len() == 1).await;
     drop(dropped);

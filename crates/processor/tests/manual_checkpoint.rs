@@ -4,7 +4,7 @@ mod shop;
 
 use std::time::Duration;
 
-use changefeed::{Changes, Checkpoint, Context, DeadLetter, ItemResult, Running};
+use changefeed::{Changes, DeadLetter, ItemResult, ManualContext, Running};
 use serde_json::json;
 use shop::{Notifications, Order, Seen, Shop, checkpoint, pass, until};
 
@@ -12,7 +12,7 @@ impl Shop {
     /// A host that takes ten orders at a time and checkpoints after each batch that ends with one of `at`.
     async fn manual_host(&self, instance: &str, seen: &Seen, at: &'static [u64]) -> Running {
         let seen = seen.clone();
-        let delegate = move |changes: Changes<Order>, ctx: Context| {
+        let delegate = move |changes: Changes<Order>, ctx: ManualContext| {
             let seen = seen.clone();
             async move {
                 seen.add(&changes, &ctx);
@@ -22,7 +22,7 @@ impl Shop {
                 Ok(())
             }
         };
-        let processor = self.processor(instance).checkpoint(Checkpoint::Manual).max_items(10);
+        let processor = self.processor(instance).manual_checkpoints().max_items(10);
         processor.build(delegate).expect("build").start().await.expect("start")
     }
 }
@@ -67,12 +67,12 @@ async fn a_checkpoint_may_come_later_and_never_goes_backwards() {
     shop.write(0..30, 1).await;
     let (sender, mut contexts) = tokio::sync::mpsc::unbounded_channel();
     let kept = seen.clone();
-    let delegate = move |changes: Changes<Order>, ctx: Context| {
+    let delegate = move |changes: Changes<Order>, ctx: ManualContext| {
         kept.add(&changes, &ctx);
         drop(sender.send(ctx));
         async { Ok(()) }
     };
-    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).max_items(10);
+    let processor = shop.processor("worker-1").manual_checkpoints().max_items(10);
     let running = processor.build(delegate).expect("build").start().await.expect("start");
     until("delivery", || seen.len() == 30).await;
     let mut batches = Vec::new();
@@ -131,7 +131,7 @@ async fn a_checkpoint_never_passes_an_item_that_the_delegate_was_not_given() {
     let shop = shop_with_an_odd_item().await;
     let (seen, notifications) = (Seen::default(), Notifications::default());
     let kept = seen.clone();
-    let delegate = move |changes: Changes<Order>, ctx: Context| {
+    let delegate = move |changes: Changes<Order>, ctx: ManualContext| {
         let seen = kept.clone();
         async move {
             seen.add(&changes, &ctx);
@@ -139,7 +139,7 @@ async fn a_checkpoint_never_passes_an_item_that_the_delegate_was_not_given() {
             Ok(())
         }
     };
-    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(notifications.listen());
+    let processor = shop.processor("worker-1").manual_checkpoints().on_notification(notifications.listen());
     let running = processor.build(delegate).expect("build").start().await.expect("start");
     until("the odd item is reported", || notifications.errors("item odd does not fit") > 0).await;
     assert_eq!(seen.ids(), ["o0", "o1", "o2"]);
@@ -151,7 +151,7 @@ async fn nor_does_one_beside_results_for_each_item() {
     let shop = shop_with_an_odd_item().await;
     let (seen, notifications) = (Seen::default(), Notifications::default());
     let kept = seen.clone();
-    let delegate = move |changes: Changes<Order>, ctx: Context| {
+    let delegate = move |changes: Changes<Order>, ctx: ManualContext| {
         let seen = kept.clone();
         async move {
             seen.add(&changes, &ctx);
@@ -159,7 +159,7 @@ async fn nor_does_one_beside_results_for_each_item() {
             Ok(vec![ItemResult::Done; changes.len()])
         }
     };
-    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(notifications.listen());
+    let processor = shop.processor("worker-1").manual_checkpoints().on_notification(notifications.listen());
     let running = processor.build(delegate).expect("build").start().await.expect("start");
     until("the odd item is reported", || notifications.errors("item odd does not fit") > 0).await;
     is_given_the_rest_after_a_crash(&shop, running, &seen).await;
@@ -171,12 +171,12 @@ async fn a_checkpoint_that_is_called_later_passes_no_item_either() {
     let (seen, notifications) = (Seen::default(), Notifications::default());
     let (sender, mut contexts) = tokio::sync::mpsc::unbounded_channel();
     let kept = seen.clone();
-    let delegate = move |changes: Changes<Order>, ctx: Context| {
+    let delegate = move |changes: Changes<Order>, ctx: ManualContext| {
         kept.add(&changes, &ctx);
         drop(sender.send(ctx));
         async { Ok(()) }
     };
-    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual).on_notification(notifications.listen());
+    let processor = shop.processor("worker-1").manual_checkpoints().on_notification(notifications.listen());
     let running = processor.build(delegate).expect("build").start().await.expect("start");
     until("the odd item is reported", || notifications.errors("item odd does not fit") > 0).await;
     contexts.try_recv().expect("a context").checkpoint().await.expect("checkpoint");
@@ -188,7 +188,7 @@ async fn once_the_odd_item_is_a_dead_letter_a_checkpoint_passes_it() {
     let shop = shop_with_an_odd_item().await;
     let seen = Seen::default();
     let kept = seen.clone();
-    let delegate = move |changes: Changes<Order>, ctx: Context| {
+    let delegate = move |changes: Changes<Order>, ctx: ManualContext| {
         let seen = kept.clone();
         async move {
             seen.add(&changes, &ctx);
@@ -196,7 +196,7 @@ async fn once_the_odd_item_is_a_dead_letter_a_checkpoint_passes_it() {
             Ok(())
         }
     };
-    let processor = shop.processor("worker-1").checkpoint(Checkpoint::Manual);
+    let processor = shop.processor("worker-1").manual_checkpoints();
     let processor = processor.dead_letter(DeadLetter::to(&shop.rejected));
     let running = processor.build(delegate).expect("build").start().await.expect("start");
     until("delivery", || seen.len() == 6).await;

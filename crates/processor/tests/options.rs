@@ -5,11 +5,13 @@ mod shop;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use changefeed::{
-    Changes, Checkpoint, Context, DeadLetter, DelegateError, LeaseTiming, Processor,
+    Backoff, Changes, Checkpoint, Context, DeadLetter, DelegateError, Failure, LeaseTiming, ManualContext,
+    Notification, Processor,
     core::{ErrorKind, TimeToLive, Timestamp},
 };
+use changefeed_testkit::faulty::{Call, Fault};
 use serde_json::Value;
-use shop::{Order, Seen, Shop, checkpoint, pass, start, until, until_async};
+use shop::{Notifications, Order, Seen, Shop, checkpoint, faulty, pass, start, until, until_async};
 
 #[tokio::test(start_paused = true)]
 async fn checkpoints_are_written_at_most_once_in_their_interval_and_at_a_stop() {
@@ -45,6 +47,82 @@ async fn an_interval_of_no_length_is_refused() {
     let error = builder.build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("use Checkpoint::Automatic"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_reported_as_stalled_when_the_user_wants_it() {
+    let shop = Shop::new(1).await;
+    shop.write(0..1, 1).await;
+    for after in [1, 5] {
+        let notifications = Notifications::default();
+        let builder = shop.processor("worker-1").stalled_after(after).on_notification(notifications.listen());
+        let processor =
+            builder.build(|_: Changes<Order>, _: Context| async { Err::<(), _>(DelegateError::new("never")) });
+        let running = processor.expect("build").start().await.expect("start");
+        let failed = || notifications.failures(|failure| matches!(failure, Failure::Delegate(_)));
+        until("six attempts", || failed() >= 6).await;
+        running.stop().await.expect("stop");
+        let stalled = |attempts: u32| {
+            notifications.any(|one| matches!(one, Notification::Stalled { attempts: at, .. } if *at == attempts))
+        };
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(stalled),
+            if after == 1 { [true, true, false, true, false] } else { [false, false, false, false, true] }
+        );
+        shop.control().reset().apply().await.expect("reset");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_reads_are_repeated_after_the_pause_of_the_user() {
+    let shop = Shop::new(1).await;
+    shop.write(0..1, 1).await;
+    let fails = |call: &Call<'_>| match call {
+        Call::ReadChanges(_) => Fault::Error(ErrorKind::Unavailable),
+        _ => Fault::None,
+    };
+    let broken = Shop { orders: faulty(&shop.orders, fails), ..shop };
+    for (pause, most) in [(1, 61), (20, 4)] {
+        let (notifications, pause) = (Notifications::default(), Duration::from_secs(pause));
+        let builder = broken.processor("worker-1").on_notification(notifications.listen());
+        let builder = builder.store_retry(Backoff { first: pause, longest: pause });
+        let running = start(builder, &Seen::default()).await;
+        pass(Duration::from_secs(60)).await;
+        running.stop().await.expect("stop");
+        let failed = notifications.failures(|failure| matches!(failure, Failure::Feed(_)));
+        assert!((2..=most).contains(&failed), "{pause:?}: {failed}");
+        assert!(pause.as_secs() > 1 || failed > 20, "{failed}");
+        broken.control().reset().apply().await.expect("reset");
+    }
+}
+
+#[tokio::test]
+async fn pauses_and_counts_of_nothing_are_refused() {
+    let shop = Shop::new(1).await;
+    let builder = || shop.processor("worker-1");
+    let none = Backoff { first: Duration::ZERO, longest: Duration::from_secs(1) };
+    let reversed = Backoff { first: Duration::from_secs(2), longest: Duration::from_secs(1) };
+    let refused = [
+        (builder().retry(none), "retry: the first pause must be longer than 0"),
+        (builder().store_retry(reversed), "store_retry: the first pause must be longer than 0 and at most the longest"),
+        (builder().stalled_after(0), "stalled_after must be at least 1"),
+        (builder().notification_capacity(0), "notification_capacity must be at least 1"),
+        (builder().notification_capacity(usize::MAX), "notification_capacity must be"),
+    ];
+    for (builder, sentence) in refused {
+        let error = builder.build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect_err("refused");
+        assert!(error.to_string().contains(sentence), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn manual_checkpoints_and_an_interval_contradict_each_other() {
+    let shop = Shop::new(1).await;
+    let every = Checkpoint::Every(Duration::from_secs(10));
+    let builder = shop.processor("worker-1").checkpoint(every).manual_checkpoints();
+    let error = builder.build(|_: Changes<Order>, _: ManualContext| async { Ok(()) }).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("remove Checkpoint::Every"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,7 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// Which version of HTTP is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HttpVersion {
     /// With TLS what the server prefers, HTTP/1.1 without.
     #[default]

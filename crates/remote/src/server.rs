@@ -93,6 +93,16 @@ pub(crate) struct Client {
 
 /// A changefeed server. Cheap to clone; connections are closed when the last handle to it or to one of its containers is
 /// dropped.
+///
+/// ```
+/// use changefeed_remote::{EMULATOR_KEY, Server};
+///
+/// # async fn example() -> changefeed_core::Result<()> {
+/// let shop = Server::connect("http://localhost:8081", EMULATOR_KEY)?.database("shop");
+/// let orders = shop.container("orders").partition_key("/customer").open_or_create().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Server {
     client: Arc<Client>,

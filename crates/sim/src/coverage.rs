@@ -56,7 +56,7 @@ sometimes! {
     SelfFenced => "a host fenced itself",
     /// A batch was cut to find the item that fails.
     Bisected => "batch bisected",
-    /// An item was delivered alone after a crash, and was named in the lease before.
+    /// An item was delivered alone, and was named in the lease before.
     Isolated => "item delivered alone after a crash",
     /// An item became a dead letter.
     DeadLetter => "dead letter",

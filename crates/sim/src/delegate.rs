@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use changefeed::{BatchResult, Context, DelegateError, ItemResult, runtime::Runtime as _};
+use changefeed::{BatchResult, Context, DelegateError, ItemResult, ManualContext, runtime::Runtime as _};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -45,7 +45,7 @@ pub enum Received {
 /// A batch that was handled.
 #[derive(Debug)]
 pub struct Batch {
-    context: Context,
+    context: ManualContext,
     session: u64,
     last: Option<usize>,
 }
@@ -113,11 +113,16 @@ impl Drop for CallGuard<'_> {
 }
 
 impl Delegate {
-    /// Handles a batch.
+    /// Handles a batch. `manual` is its context if this delegate stores progress.
     ///
     /// # Errors
     /// Those that the scenario wants.
-    pub async fn call(self, received: Vec<Received>, context: Context) -> Result<BatchResult, DelegateError> {
+    pub async fn call(
+        self,
+        received: Vec<Received>,
+        context: Context,
+        manual: Option<ManualContext>,
+    ) -> Result<BatchResult, DelegateError> {
         let token = context.lease().as_str().to_owned();
         let Some(changes) = self.begin(&received, &context, &token) else {
             return std::future::pending().await;
@@ -135,8 +140,9 @@ impl Delegate {
             context.last_lsn(),
             context.attempt()
         ));
-        if behaviour == Behaviour::Succeed && self.sim.scenario.processor.checkpoint == CheckpointPlan::Early {
-            return self.checkpoint_early(&token, &context, &changes, pause, guard).await;
+        let early = behaviour == Behaviour::Succeed && self.sim.scenario.processor.checkpoint == CheckpointPlan::Early;
+        if let Some(context) = manual.as_ref().filter(|_| early) {
+            return self.checkpoint_early(&token, context, &changes, pause, guard).await;
         }
         self.work(pause, &context, &mut guard).await;
         self.crash_of_killer(&changes).await;
@@ -159,7 +165,9 @@ impl Delegate {
         match behaviour {
             Behaviour::Succeed => {
                 guard.failed = false;
-                self.checkpoint(&token, &context, done.last().copied()).await;
+                if let Some(context) = &manual {
+                    self.checkpoint(&token, context, done.last().copied()).await;
+                }
                 Ok(BatchResult::Done)
             }
             Behaviour::FailAt(item) => Err(DelegateError::new("injected: one item fails").at(item)),
@@ -351,7 +359,7 @@ impl Delegate {
     async fn checkpoint_early(
         &self,
         token: &str,
-        context: &Context,
+        context: &ManualContext,
         changes: &[usize],
         pause: Duration,
         mut guard: CallGuard<'_>,
@@ -367,7 +375,7 @@ impl Delegate {
     }
 
     /// The user's own checkpoints.
-    async fn checkpoint(&self, token: &str, context: &Context, last: Option<usize>) {
+    async fn checkpoint(&self, token: &str, context: &ManualContext, last: Option<usize>) {
         let session = self.sim.deliveries.lock().session(self.process, token);
         let batch = Batch { context: context.clone(), session, last };
         let batch = {

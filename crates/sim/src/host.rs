@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use changefeed::{
-    AcceptsMode, Backoff, Changes, Checkpoint, Context, DeadLetter, LeaseTiming, Loss, Notification, Processor,
+    AcceptsMode, Backoff, Changes, Context, DeadLetter, LeaseTiming, Loss, ManualContext, Notification, Processor,
     ProcessorBuilder, RawChanges, Release, Running, Versions, runtime::Runtime,
 };
 use changefeed_core::{Container, Result, StartFrom};
@@ -161,13 +161,11 @@ impl HostProcess {
         let (monitored, leases) = (self.container(Store::Feed), self.container(Store::Leases));
         let Timing { acquire, renew, expiration } = self.timing;
         let timing = LeaseTiming { acquire: millis(acquire), renew: millis(renew), expiration: millis(expiration) };
-        let checkpoint = if scenario.is_manual() { Checkpoint::Manual } else { Checkpoint::Automatic };
         let mut builder = Processor::builder(PROCESSOR, &monitored, &leases)
             .instance_name(&*self.name)
             .lease_timing(timing)
             .poll_interval(millis(plan.poll))
             .max_items(plan.max_items)
-            .checkpoint(checkpoint)
             .retry(Backoff { first: millis(100), longest: millis(2000) })
             .stop_deadline(millis(plan.stop_deadline))
             .runtime(Arc::clone(&self.runtime) as Arc<dyn Runtime>)
@@ -216,7 +214,12 @@ impl HostProcess {
             batches: Arc::new(Mutex::new(BTreeMap::new())),
             kept: Arc::clone(kept),
         };
-        builder.build(move |changes: I, context: Context| delegate.clone().call(read(&changes), context))
+        if self.sim.scenario.is_manual() {
+            return builder.manual_checkpoints().build(move |changes: I, context: ManualContext| {
+                delegate.clone().call(read(&changes), (*context).clone(), Some(context))
+            });
+        }
+        builder.build(move |changes: I, context: Context| delegate.clone().call(read(&changes), context, None))
     }
 
     /// Receives the notifications of the host.

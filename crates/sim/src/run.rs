@@ -148,7 +148,9 @@ fn silence_injected_panics() {
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            let text = panic.payload_as_str().unwrap_or_default();
+            let payload = panic.payload();
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
             if !text.starts_with(INJECTED) {
                 usual(panic);
             }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use changefeed::{Backoff, Changes, Checkpoint, Context, DeadLetter, DeadLetters, DelegateError, RawChanges};
+use changefeed::{Backoff, Changes, Context, DeadLetter, DeadLetters, DelegateError, ManualContext, RawChanges};
 use serde_json::Value;
 
 use crate::{
@@ -108,8 +108,8 @@ async fn what_was_not_checkpointed_by_hand_comes_again() {
     let (shop, first) = (Shop::new(1).await, Seen::default());
     shop.write(0..20, 1).await;
     let own = first.clone();
-    let processor = shop.builder("a").checkpoint(Checkpoint::Manual).max_items(10);
-    let processor = processor.build(move |changes: RawChanges, context: Context| {
+    let processor = shop.builder("a").manual_checkpoints().max_items(10);
+    let processor = processor.build(move |changes: RawChanges, context: ManualContext| {
         let own = own.clone();
         async move {
             own.note(&changes, &context);

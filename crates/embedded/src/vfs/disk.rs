@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use rustix::{fs::FlockOperation, io::Errno};
+
 use super::{Vfs, VfsFile};
 
 /// The file whose lock keeps a second process out. It is never removed, and holds nothing.
@@ -46,10 +48,11 @@ impl Disk {
             Ok::<_, io::Error>((lock, File::open(folder)?))
         };
         let (lock, open_folder) = open().map_err(LockError::Io)?;
-        match lock.try_lock() {
+        // The lock of the standard library is the same, but needs Rust 1.89.
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { folder: folder.to_owned(), open_folder, _lock: lock }),
-            Err(fs::TryLockError::WouldBlock) => Err(LockError::Held),
-            Err(fs::TryLockError::Error(error)) => Err(LockError::Io(error)),
+            Err(Errno::WOULDBLOCK) => Err(LockError::Held),
+            Err(error) => Err(LockError::Io(error.into())),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use changefeed_core::{Change, Error, ErrorKind, FeedRange, Lsn, Result};
+use changefeed_core::{Change, FeedRange, Lsn};
 use tokio_util::sync::CancellationToken;
 
 use crate::lease::{
@@ -10,7 +10,27 @@ use crate::lease::{
     signals::{CommandSender, Progress},
 };
 
-/// The context of one delegate call. Cheap to clone; keeping one keeps neither the lease nor its host alive.
+/// The context of one delegate call: where its changes are from. Cheap to clone; keeping one keeps neither the lease nor its
+/// host alive. With manual checkpoints a delegate gets a [`ManualContext`](crate::ManualContext).
+///
+/// ```
+/// use changefeed::{Changes, Context, DelegateError};
+///
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { total: f64 }
+/// # async fn charge(order: &Order) {}
+/// async fn handle(orders: Changes<Order>, ctx: Context) -> Result<(), DelegateError> {
+///     println!("lease {}, attempt {}: {} orders up to LSN {}", ctx.lease(), ctx.attempt(), orders.len(), ctx.last_lsn());
+///     for (index, order) in orders.iter().enumerate() {
+///         if ctx.is_cancelled() {
+///             // Stop early: what comes before this item is handled, the rest is delivered again.
+///             return Err(DelegateError::new("stopping").at(index));
+///         }
+///         charge(order).await;
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Context {
     pub(crate) inner: Arc<Inner>,
@@ -98,19 +118,6 @@ impl Context {
     /// drop of the host.
     pub async fn cancelled(&self) {
         self.inner.cancelled.cancelled().await;
-    }
-
-    /// Stores that this batch and everything before it was handled. For processors with manual checkpoints. A call
-    /// for an earlier batch after a later one does nothing. Of a page that was cut into several batches, because
-    /// items in it failed or do not parse, only the last batch stores anything.
-    ///
-    /// # Errors
-    /// `PreconditionFailed` if the lease is no longer owned: another host delivers the batch again.
-    pub async fn checkpoint(&self) -> Result<()> {
-        let Some(progress) = self.progress.clone() else { return Ok(()) };
-        self.inner.commands.checkpoint(progress).await.map_err(|loss| {
-            Error::new(ErrorKind::PreconditionFailed, format!("checkpoint lease {}: {loss}", self.inner.lease))
-        })
     }
 
     /// The context of a call that receives only these first changes of its batch.

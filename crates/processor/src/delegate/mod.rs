@@ -1,5 +1,6 @@
 //! The user's delegate: receives batches of changes and returns a result for the batch or for each item.
 
+mod checkpoints;
 mod context;
 mod error;
 mod info;
@@ -14,6 +15,7 @@ pub(crate) use self::context::Inner as ContextInner;
 #[cfg(test)]
 pub(crate) use self::raw::tests::change;
 pub use self::{
+    checkpoints::{AutomaticCheckpoints, CheckpointMode, ManualCheckpoints, ManualContext},
     context::Context,
     error::{DelegateError, ErrorAt},
     info::ChangeInfo,
@@ -22,6 +24,27 @@ pub use self::{
 use crate::runtime::BoxFuture;
 
 /// The result of one item.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{Changes, Context, DelegateError, ItemResult};
+///
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { total: f64 }
+/// # async fn charge(total: f64) -> Result<(), &'static str> { Ok(()) }
+/// async fn handle(orders: Changes<Order>, _ctx: Context) -> Result<Vec<ItemResult>, DelegateError> {
+///     let mut results = Vec::new();
+///     for order in &orders {
+///         results.push(match charge(order.total).await {
+///             Ok(()) => ItemResult::Done,
+///             Err("busy") => ItemResult::Retry { after: Duration::from_secs(1) },
+///             Err(reason) => ItemResult::DeadLetter { reason: reason.to_owned() },
+///         });
+///     }
+///     Ok(results)
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ItemResult {
@@ -100,6 +123,25 @@ pub trait AcceptsMode<M>: Input {}
 /// The store's system members (`_rid`, `_self`, `_etag`, `_attachments`, `_ts`, `_lsn`) are left out, so that
 /// `deny_unknown_fields` works; a struct that names one of them as a field gets it. [`Changes::with_info`] has what the
 /// store knows about each item.
+///
+/// ```
+/// use changefeed::{Changes, Context, DelegateError};
+///
+/// #[derive(serde::Deserialize)]
+/// #[serde(deny_unknown_fields)]
+/// struct Order {
+///     id: String,
+///     customer: String,
+///     total: f64,
+/// }
+///
+/// async fn handle(orders: Changes<Order>, _ctx: Context) -> Result<(), DelegateError> {
+///     for (order, info) in orders.with_info() {
+///         println!("{} of {} over {} at LSN {}", order.id, order.customer, order.total, info.lsn());
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Changes<T> {
     items: Vec<T>,
@@ -167,6 +209,7 @@ impl<T: DeserializeOwned + Send + 'static> AcceptsMode<Latest> for Changes<T> {}
 
 /// One version of an item, or its delete.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Version<T> {
     /// The operation.
     pub operation: Operation,
@@ -183,6 +226,22 @@ pub struct Version<T> {
 }
 
 /// The versions of a batch, for all-versions processors. System members are left out, as in [`Changes`].
+///
+/// ```
+/// use changefeed::{Context, DelegateError, Versions, core::Operation};
+///
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { total: f64 }
+/// async fn audit(versions: Versions<Order>, _ctx: Context) -> Result<(), DelegateError> {
+///     for version in &versions {
+///         match (version.operation, &version.previous) {
+///             (Operation::Delete, Some(order)) => println!("{} over {} is gone", version.id, order.total),
+///             (operation, _) => println!("{} {operation:?} at {}", version.id, version.lsn),
+///         }
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Versions<T> {
     versions: Vec<Version<T>>,
@@ -282,12 +341,13 @@ pub(crate) trait Delegate: Send + Sync + 'static {
 }
 
 /// A closure as a delegate.
-pub(crate) struct Closure<F, I>(pub(crate) F, pub(crate) PhantomData<fn() -> I>);
+pub(crate) struct Closure<F, I, C>(pub(crate) F, pub(crate) PhantomData<fn() -> (I, C)>);
 
-impl<F, I, Fut, R> Delegate for Closure<F, I>
+impl<F, I, C, Fut, R> Delegate for Closure<F, I, C>
 where
-    F: Fn(I, Context) -> Fut + Send + Sync + 'static,
+    F: Fn(I, C::Context) -> Fut + Send + Sync + 'static,
     I: Input,
+    C: CheckpointMode,
     Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
     R: Into<BatchResult>,
 {
@@ -305,7 +365,7 @@ where
             // A checkpoint would pass the change that does not parse, and everything after it.
             Some(at) => crate::planted!(CheckpointPassesUnparsed => context; context.limited_to(&changes.slice(0..at))),
         };
-        let call = (self.0)(input, context);
+        let call = (self.0)(input, C::context(context, checkpoints::sealed::Token(())));
         Box::pin(async move { Ok(Returned { result: call.await?.into(), unparsed }) })
     }
 }

@@ -12,6 +12,18 @@ use super::info::ChangeInfo;
 /// Changes as the store returned them: bodies are bytes. A slice of a shared page; cheap to clone.
 ///
 /// Used like a slice: `changes.len()`, `for change in &changes`.
+///
+/// ```
+/// use changefeed::{Context, DelegateError, RawChanges};
+///
+/// async fn archive(changes: RawChanges, _ctx: Context) -> Result<(), DelegateError> {
+///     for change in &changes {
+///         let bytes = change.current.as_ref().map_or(0, |body| body.len());
+///         println!("{} at {}: {bytes} bytes", change.id, change.lsn);
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RawChanges {
     page: Arc<Vec<Change>>,

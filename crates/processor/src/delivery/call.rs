@@ -9,7 +9,7 @@ use std::{
 
 use changefeed_core::{Change, FeedRange};
 use futures_util::FutureExt;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
@@ -41,6 +41,8 @@ pub(crate) struct CallRequest<'a> {
     /// Whether the call has all of the page.
     pub(crate) whole: bool,
     pub(crate) commands: &'a CommandSender,
+    /// Held until the call has ended, whether anybody still waits for it or not.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
 /// How a call ended, with its page unless all of it was handled.
@@ -65,7 +67,8 @@ pub(crate) struct RunningCall {
 impl RunningCall {
     /// Begins a call. Also returns what a report of its failure says about it.
     pub(crate) fn start(host: &HostContext, request: CallRequest<'_>) -> (Self, FailedBatch) {
-        let CallRequest { lease, range, epoch, page, request_charge, call, progress, whole, commands } = request;
+        let CallRequest { lease, range, epoch, page, request_charge, call, progress, whole, commands, permit } =
+            request;
         let changes = page.select(call.items.ranges());
         let cancelled = CancellationToken::new();
         let lsn = |change: Option<&Change>| change.map(|change| change.lsn).unwrap_or_default();
@@ -90,6 +93,7 @@ impl RunningCall {
         let (lent, page) = ReturnOnDrop::new(page);
         let delegate = Arc::clone(&host.delegate);
         let task = async move {
+            let _permit = permit;
             let call = AssertUnwindSafe(async move { delegate.call(changes, context).await }).catch_unwind();
             let answer = call.await.unwrap_or_else(|panic| Err(panic_error(&*panic)));
             match &answer {

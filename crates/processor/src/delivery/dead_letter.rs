@@ -10,6 +10,16 @@ use changefeed_core::Container;
 /// dead letters without one between them that succeeds. If one more fails alone, those of its batch are retried, with
 /// back-off, until one succeeds; [`Notification::Outage`](crate::Notification::Outage) reports it.
 /// Items that do not parse count as any other: a deployment whose type does not fit is an outage too.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{DeadLetter, core::Container};
+///
+/// # fn example(rejected: &Container) -> DeadLetter {
+/// DeadLetter::to(rejected).after_attempts(3).time_to_live(Duration::from_secs(30 * 24 * 3600))
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     pub(crate) container: Container,

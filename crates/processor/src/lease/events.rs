@@ -51,6 +51,8 @@ pub(crate) enum Event {
     DeadLettered(Result<(), Error>),
     /// It is this lease's turn to deliver in isolation.
     TurnTaken,
+    /// The host permits a call.
+    CallPermitted,
     /// The ranges and leases were read that a split needs to know.
     SplitReady(Result<(), Error>),
     /// The replacement of the lease has ended.
@@ -151,6 +153,10 @@ pub(crate) enum Effect {
     TakeTurn,
     /// Let others have their turn.
     EndTurn,
+    /// Wait until the host permits a call.
+    AwaitPermit,
+    /// Give up the permit, or the wait for it.
+    DropPermit,
     /// Read ranges and leases for a split.
     PrepareSplit,
     /// Drop that.

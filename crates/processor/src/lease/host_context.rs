@@ -10,7 +10,8 @@ use super::{
     writer::Identity,
 };
 use crate::{
-    delegate::Delegate, delivery::dead_letter::DeadLetter, notifier::Notifier, options::Options, runtime::Runtime,
+    delegate::Delegate, delivery::dead_letter::DeadLetter, limits::HostLimits, notifier::Notifier, options::Options,
+    runtime::Runtime,
 };
 
 /// What everything on one host shares.
@@ -29,6 +30,7 @@ pub(crate) struct HostContext {
     pub(crate) mode: Mode,
     pub(crate) delegate: Arc<dyn Delegate>,
     pub(crate) dead_letter: Option<DeadLetter>,
+    pub(crate) limits: HostLimits,
     pub(crate) notifier: Notifier,
     /// Where each range began, when this host started.
     pub(crate) start_positions: StartPositions,

@@ -28,7 +28,7 @@ pub(crate) enum Activity {
     Reading,
     /// A delegate call is running.
     Calling,
-    /// A pause before a retry, or a wait for the turn to deliver in isolation.
+    /// A pause before a retry, or a wait for the turn to deliver in isolation or for the host's permit to call.
     Pausing,
     /// A dead letter or a mark is being written.
     DeadLettering,

@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod host_context;
 pub(crate) mod interrupts;
 pub(crate) mod loss;
+mod pages;
 pub mod prefix;
 pub(crate) mod ranges;
 pub(crate) mod signals;

@@ -179,7 +179,7 @@ impl LeaseState {
             Work::Delivering(delivering) => match delivering.stage {
                 Stage::Calling(_) => Activity::Calling,
                 Stage::DeadLettering | Stage::Marking => Activity::DeadLettering,
-                Stage::Between | Stage::Turn | Stage::Pausing(_) => Activity::Pausing,
+                Stage::Between | Stage::Turn | Stage::Permit(..) | Stage::Pausing(_) => Activity::Pausing,
             },
         }
     }
@@ -214,6 +214,7 @@ impl LeaseState {
             Event::Wrote(written) => self.wrote(written, moment, effects),
             Event::DeadLettered(stored) => self.dead_lettered(stored, moment, effects),
             Event::TurnTaken => self.turn_taken(),
+            Event::CallPermitted => self.call_permitted(),
             Event::SplitReady(ready) => self.split_ready(ready, moment, effects),
             Event::Replaced(replacement) => self.replaced(replacement, moment, effects),
             Event::Tick => {}

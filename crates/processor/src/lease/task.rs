@@ -1,7 +1,7 @@
 //! The task of one lease: feeds events into its state and performs the effects. Has no logic of its own.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     future::poll_fn,
     sync::Arc,
     task::{Context as PollContext, Poll},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use changefeed_core::{ChangePage, Error, ErrorKind, FeedRange, ReadChanges, Response, Result, StartFrom};
-use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, mpsc, oneshot};
 use tracing::Instrument;
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     host_context::HostContext,
     interrupts::Activity,
     loss::Loss,
+    pages::Pages,
     prefix::LeaseToken,
     signals::{Command, CommandSender},
     split::{self, Adopted, Split, SplitInput},
@@ -31,6 +32,7 @@ use crate::{
         dead_letter_writer::write_dead_letter,
         outage::FailedItem,
     },
+    limits::page_memory::PageRoom,
     notification::{ErrorReport, FailedBatch, Failure, Notification, Release},
     runtime::BoxFuture,
 };
@@ -46,11 +48,8 @@ pub(crate) enum TaskReport {
     Panicked(LeaseToken, String),
 }
 
-/// A page in memory.
-struct PageInMemory {
-    changes: RawChanges,
-    request_charge: f64,
-}
+/// A page that was read, with room for it.
+type PageRead = (Result<Response<ChangePage>>, Option<PageRoom>);
 
 /// The task of one lease.
 pub(crate) struct LeaseTask {
@@ -64,7 +63,7 @@ pub(crate) struct LeaseTask {
     state: LeaseState,
     /// Away while a write is under way.
     writer: Option<Box<LeaseWriter>>,
-    pages: VecDeque<PageInMemory>,
+    pages: Pages,
     waiters: BTreeMap<u64, oneshot::Sender<Result<(), Loss>>>,
     next_waiter: u64,
     commands: CommandSender,
@@ -78,13 +77,15 @@ pub(crate) struct LeaseTask {
 /// What is under way. One future for each kind of effect.
 #[derive(Default)]
 struct InProgress {
-    read: Option<BoxFuture<'static, Result<Response<ChangePage>>>>,
+    read: Option<BoxFuture<'static, PageRead>>,
     wait: Option<BoxFuture<'static, ()>>,
     call: Option<RunningCall>,
     write: Option<BoxFuture<'static, (Box<LeaseWriter>, WriteEnd)>>,
     letter: Option<BoxFuture<'static, Result<()>>>,
     turn: Option<BoxFuture<'static, OwnedMutexGuard<()>>>,
     isolated: Option<OwnedMutexGuard<()>>,
+    permit: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>>,
+    permitted: Option<OwnedSemaphorePermit>,
     prepare: Option<BoxFuture<'static, Result<SplitInput>>>,
     split: Option<SplitInput>,
     stopped: Option<BoxFuture<'static, ()>>,
@@ -102,12 +103,13 @@ enum Ended {
     Stop,
     Abort,
     Command(Command),
-    Read(Result<Response<ChangePage>>),
+    Read(PageRead),
     Changed,
     Called(crate::delivery::call::CallReturn),
     Write(Box<LeaseWriter>, WriteEnd),
     Letter(Result<()>),
     Turn(OwnedMutexGuard<()>),
+    Permit(Option<OwnedSemaphorePermit>),
     Prepared(Result<SplitInput>),
     Timer,
 }
@@ -146,7 +148,7 @@ impl LeaseTask {
             epoch: document.epoch(),
             last_call: None,
             writer: Some(writer),
-            pages: VecDeque::new(),
+            pages: Pages::default(),
             waiters: BTreeMap::new(),
             next_waiter: 0,
             commands: commands.clone(),
@@ -171,8 +173,7 @@ impl LeaseTask {
         loop {
             let now = self.context.runtime.monotonic();
             let pages = &self.pages;
-            let name =
-                |item: usize| pages.front()?.changes.get(item).map(|change| format!("{}:{}", change.lsn, change.id));
+            let name = |item: usize| pages.get(item).map(|change| format!("{}:{}", change.lsn, change.id));
             let moment = Moment { now, random: self.context.runtime.random(), name: &name };
             let effects = self.state.on(event, moment);
             for effect in effects {
@@ -206,7 +207,7 @@ impl LeaseTask {
                 self.work.read = None;
                 self.pages.clear();
             }
-            Effect::DropPage => drop(self.pages.pop_front()),
+            Effect::DropPage => self.pages.pop(),
             Effect::Wait(continuation) => {
                 let (monitored, range) = (self.context.monitored.clone(), self.range.clone());
                 let poll = self.context.runtime.sleep(self.context.options.poll_interval);
@@ -236,6 +237,11 @@ impl LeaseTask {
                 self.work.turn = Some(Box::pin(Arc::clone(&self.context.isolation).lock_owned()));
             }
             Effect::EndTurn => (self.work.turn, self.work.isolated) = (None, None),
+            Effect::AwaitPermit => {
+                let calls = self.context.limits.calls.clone();
+                self.work.permit = Some(Box::pin(async move { calls?.acquire_owned().await.ok() }));
+            }
+            Effect::DropPermit => (self.work.permit, self.work.permitted) = (None, None),
             Effect::PrepareSplit => {
                 let context = Arc::clone(&self.context);
                 self.work.prepare = Some(Box::pin(async move { split::prepare(&context).await }));
@@ -253,7 +259,7 @@ impl LeaseTask {
         }
     }
 
-    fn read(&self, from: StartFrom, max_items: usize) -> BoxFuture<'static, Result<Response<ChangePage>>> {
+    fn read(&self, from: StartFrom, max_items: usize) -> BoxFuture<'static, PageRead> {
         let mut request = ReadChanges::new(self.range.clone(), from).mode(self.context.mode).max_items(max_items);
         if self.version == LeaseVersion::Range
             && let Some(id) = self.token.to_range_id()
@@ -261,27 +267,33 @@ impl LeaseTask {
             request.physical = Some(id);
         }
         let (monitored, ahead) = (self.context.monitored.clone(), !self.pages.is_empty() || self.work.call.is_some());
+        let memory = self.context.limits.memory.clone();
         Box::pin(async move {
+            let room = match memory {
+                Some(memory) => Some(memory.reserve().await),
+                None => None,
+            };
             if ahead {
                 // A delegate that returns at once is then done with its page before the next one evicts it from caches.
                 tokio::task::yield_now().await;
             }
-            monitored.backend().read_changes(request).await
+            (monitored.backend().read_changes(request).await, room)
         })
     }
 
     fn call(&mut self, call: crate::delivery::Call, progress: Option<super::signals::Progress>, whole: bool) {
-        let Some(page) = self.pages.front_mut() else { return };
+        let Some((page, request_charge)) = self.pages.lend() else { return };
         let request = CallRequest {
             lease: &self.token,
             range: &self.range,
             epoch: self.epoch,
-            page: std::mem::take(&mut page.changes),
-            request_charge: page.request_charge,
+            page,
+            request_charge,
             call,
             progress,
             whole,
             commands: &self.commands,
+            permit: self.work.permitted.take(),
         };
         self.context.notifier.record().lock().called(&self.token);
         let (call, batch) = RunningCall::start(&self.context, request);
@@ -290,7 +302,7 @@ impl LeaseTask {
 
     fn dead_letter(&self, letter: FailedItem) -> BoxFuture<'static, Result<()>> {
         let (context, lease) = (Arc::clone(&self.context), self.token.clone());
-        let change = self.pages.front().and_then(|page| page.changes.get(letter.item)).cloned();
+        let change = self.pages.get(letter.item).cloned();
         Box::pin(async move { write_dead_letter(&context, &lease, change, letter).await })
     }
 
@@ -346,11 +358,11 @@ impl LeaseTask {
                 self.waiters.insert(self.next_waiter, reply);
                 Event::Checkpoint(progress, self.next_waiter)
             }
-            Ended::Read(page) => Event::Read(self.page_read(page)),
+            Ended::Read((page, room)) => Event::Read(self.page_read(page, room)),
             Ended::Changed => Event::Changed,
             Ended::Called(returned) => {
-                if let (Some(front), Some(page)) = (self.pages.front_mut(), returned.page) {
-                    front.changes = page;
+                if let Some(page) = returned.page {
+                    self.pages.give_back(page);
                 }
                 if let CallEnd::Returned(Ok(_)) = &returned.end {
                     self.context.notifier.record().lock().handled(&self.token);
@@ -371,6 +383,10 @@ impl LeaseTask {
                 self.work.isolated = Some(guard);
                 Event::TurnTaken
             }
+            Ended::Permit(permit) => {
+                self.work.permitted = permit;
+                Event::CallPermitted
+            }
             Ended::Prepared(Ok(input)) => {
                 self.work.split = Some(input);
                 Event::SplitReady(Ok(()))
@@ -380,13 +396,13 @@ impl LeaseTask {
         }
     }
 
-    fn page_read(&mut self, page: Result<Response<ChangePage>>) -> Page {
+    fn page_read(&mut self, page: Result<Response<ChangePage>>, room: Option<PageRoom>) -> Page {
         match page {
             Ok(Response { value, .. }) if value.changes.is_empty() => Page::Empty(value.continuation),
             Ok(Response { value, request_charge }) => {
                 let (count, continuation) = (value.changes.len(), value.continuation);
                 let changes = RawChanges::of(value.changes, &self.context.monitored_identity);
-                self.pages.push_back(PageInMemory { changes, request_charge });
+                self.pages.push(changes, request_charge, room);
                 Page::Changes { count, continuation }
             }
             Err(error) if matches!(error.kind(), ErrorKind::RangeGone | ErrorKind::RangeNotFound) => Page::Gone,
@@ -422,6 +438,9 @@ impl LeaseTask {
         }
         if let Poll::Ready(guard) = poll_slot(&mut work.turn, context) {
             return Poll::Ready(Ended::Turn(guard));
+        }
+        if let Poll::Ready(permit) = poll_slot(&mut work.permit, context) {
+            return Poll::Ready(Ended::Permit(permit));
         }
         if let Poll::Ready(input) = poll_slot(&mut work.prepare, context) {
             return Poll::Ready(Ended::Prepared(input));

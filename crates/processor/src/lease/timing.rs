@@ -7,6 +7,20 @@ use changefeed_core::{Container, Error, ErrorKind, Result};
 use super::document::LONGEST_PROMISE;
 
 /// The intervals of one host. Hosts of one processor may use different ones: each lease says what its owner promised.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::LeaseTiming;
+///
+/// // A crash is noticed after 15 s instead of 60.
+/// let timing = LeaseTiming {
+///     acquire: Duration::from_secs(3),
+///     renew: Duration::from_secs(4),
+///     expiration: Duration::from_secs(15),
+/// };
+/// assert!(timing.check().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTiming {
     /// Between two listings of all leases.
@@ -77,18 +91,18 @@ impl LeaseTiming {
 
     /// How long after its last renewal a host may still begin work. Shorter than the expiration interval, so that no
     /// drift of clocks lets two hosts work at once.
-    pub fn fence(&self) -> Duration {
+    pub(crate) fn fence(&self) -> Duration {
         crate::planted!(NoSelfFencing => return self.expiration * 10_000);
         self.expiration * 4 / 5
     }
 
     /// How long a request to the lease store may take: several have to fit before a lease expires.
-    pub fn request(&self) -> Duration {
+    pub(crate) fn request(&self) -> Duration {
         self.expiration / 4
     }
 
     /// How long a request of a host that owns nothing counts: after that its author is taken for dead.
-    pub fn request_lifetime(&self) -> Duration {
+    pub(crate) fn request_lifetime(&self) -> Duration {
         self.expiration * 3
     }
 }

@@ -1,4 +1,5 @@
 //! Wrappers around the stores that a host uses.
 
+pub(crate) mod charged;
 pub(crate) mod retry;
 pub(crate) mod timeout;

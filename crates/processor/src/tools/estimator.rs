@@ -19,6 +19,16 @@ use crate::{
 /// do not count in latest-version mode, and each item of a transaction does. *Behind* is the age of the oldest of
 /// them: the time since it was written, by this machine's clock and the store's. Both are measured from the stored
 /// checkpoint, so a batch that is being handled still counts.
+///
+/// ```
+/// use changefeed::{Estimator, core::{Container, Result}};
+///
+/// # async fn example(orders: &Container, leases: &Container) -> Result<()> {
+/// let lag = Estimator::new("mailer", orders, leases).lag().await?;
+/// println!("{} changes, {:?} behind", lag.changes, lag.behind);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Estimator {
     processor: ProcessorRef,
@@ -27,6 +37,7 @@ pub struct Estimator {
 
 /// How far a processor is behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Lag {
     /// Each lease, by token; tombstones are left out.
     pub leases: Vec<LeaseLag>,
@@ -41,6 +52,7 @@ pub struct Lag {
 
 /// How far one lease is behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct LeaseLag {
     /// The lease.
     pub lease: LeaseToken,
@@ -84,6 +96,7 @@ impl Estimator {
     }
 
     /// Where time and tasks come from: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);

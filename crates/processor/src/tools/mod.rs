@@ -6,3 +6,5 @@ pub(crate) mod estimator;
 pub(crate) mod explain;
 pub(crate) mod pull;
 pub(crate) mod snapshot;
+#[cfg(test)]
+mod tests;

@@ -96,9 +96,11 @@ impl LeaseDocument {
         self.text("cf.gone") == Some("true")
     }
 
-    /// Whether an item of it is being delivered alone after a crash.
+    /// Whether one item of it is being delivered alone, because a batch with it failed or crashed a process.
     pub fn isolates(&self) -> bool {
-        self.text("cf.suspect").is_some() || self.text("cf.isolation").is_some()
+        let search = self.text("cf.search").and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+        let alone = search.is_some_and(|search| search["window"] == 1 && search["first"].is_string());
+        alone || self.text("cf.suspect").is_some()
     }
 
     /// The expiration that its owner promised, in milliseconds: it counts only if the owner itself wrote it, because

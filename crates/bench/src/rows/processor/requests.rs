@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use changefeed::{Checkpoint, Context as Delegated, LeaseTiming, Processor, RawChanges, Running};
+use changefeed::{LeaseTiming, ManualContext, Processor, RawChanges, Running};
 use changefeed_core::Container;
 use changefeed_embedded::Engine;
 use tokio::time;
@@ -63,8 +63,8 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 
 fn per_checkpoint(_: &Context) -> Result<Vec<Measurement>> {
     let runtime = load::single_thread()?;
-    let manual = runtime.block_on(async { tokio::spawn(busy(Checkpoint::Manual)).await? })?;
-    let automatic = runtime.block_on(async { tokio::spawn(busy(Checkpoint::Automatic)).await? })?;
+    let manual = runtime.block_on(async { tokio::spawn(busy(Checkpoints::Manual)).await? })?;
+    let automatic = runtime.block_on(async { tokio::spawn(busy(Checkpoints::Automatic)).await? })?;
     let rounds = [Round { baseline: 1.0, subject: manual.per_batch() }];
     let note = format!(
         "awaited one by one in the delegate; automatic {:.2}; besides, {} and {} requests of the balancer",
@@ -88,10 +88,10 @@ impl Busy {
     }
 }
 
-async fn busy(checkpoint: Checkpoint) -> Result<Busy> {
+async fn busy(checkpoints: Checkpoints) -> Result<Busy> {
     let stage = Stage::new(BUSY_LEASES, Wakes::Yes).await?;
     let handled = Arc::new(AtomicU64::default());
-    let running = stage.start(checkpoint, LeaseTiming::REMOTE, &handled).await?;
+    let running = stage.start(checkpoints, LeaseTiming::REMOTE, &handled).await?;
     let before = stage.counting.requests();
     let documents = Documents::new(BATCHES);
     for item in 0..BATCHES {
@@ -123,7 +123,7 @@ async fn watch_idle() -> Result<Requests> {
     let stage = Stage::new(IDLE_LEASES, Wakes::Never).await?;
     let LeaseTiming { acquire, renew, expiration } = LeaseTiming::REMOTE;
     let timing = LeaseTiming { acquire: acquire / HASTE, renew: renew / HASTE, expiration: expiration / HASTE };
-    let running = stage.start(Checkpoint::Automatic, timing, &Arc::default()).await?;
+    let running = stage.start(Checkpoints::Automatic, timing, &Arc::default()).await?;
     // In between two renewals, so that each lease has its number of them and none is at the edge.
     time::sleep(timing.renew / 2).await;
     let before = stage.counting.requests();
@@ -131,6 +131,15 @@ async fn watch_idle() -> Result<Requests> {
     let requests = stage.counting.requests() - before;
     running.stop().await?;
     Ok(requests)
+}
+
+/// Who stores progress.
+#[derive(Clone, Copy)]
+enum Checkpoints {
+    /// The processor, after each batch.
+    Automatic,
+    /// The delegate, in each call.
+    Manual,
 }
 
 /// A store in memory whose lease container counts.
@@ -150,26 +159,31 @@ impl Stage {
     }
 
     /// Starts a host that delivers changes one by one, and waits until it has nothing more to do.
-    async fn start(&self, checkpoint: Checkpoint, timing: LeaseTiming, handled: &Arc<AtomicU64>) -> Result<Running> {
+    async fn start(&self, checkpoints: Checkpoints, timing: LeaseTiming, handled: &Arc<AtomicU64>) -> Result<Running> {
         let (caught_up, handled) = (Arc::new(AtomicU64::default()), Arc::clone(handled));
         let counter = Arc::clone(&caught_up);
         let processor = Processor::builder("requests", &self.items, &self.leases)
             .lease_timing(timing)
             .max_items(1)
-            .checkpoint(checkpoint)
             .on_notification(move |notification| {
                 counter.fetch_add(u64::from(is_caught_up(notification)), Ordering::Relaxed);
-            })
-            .build(move |_: RawChanges, context: Delegated| {
-                let handled = Arc::clone(&handled);
-                async move {
-                    if checkpoint == Checkpoint::Manual {
+            });
+        let processor = match checkpoints {
+            Checkpoints::Automatic => processor.build(move |_: RawChanges, _| {
+                handled.fetch_add(1, Ordering::Relaxed);
+                async { Ok(()) }
+            }),
+            Checkpoints::Manual => {
+                processor.manual_checkpoints().build(move |_: RawChanges, context: ManualContext| {
+                    let handled = Arc::clone(&handled);
+                    async move {
                         context.checkpoint().await?;
+                        handled.fetch_add(1, Ordering::Relaxed);
+                        Ok(())
                     }
-                    handled.fetch_add(1, Ordering::Relaxed);
-                    Ok(())
-                }
-            })?;
+                })
+            }
+        }?;
         let running = processor.start().await?;
         until(Instant::now(), "a quiet start", || caught_up.load(Ordering::Relaxed) >= self.ranges as u64).await?;
         Ok(running)

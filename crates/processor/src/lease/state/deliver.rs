@@ -6,11 +6,11 @@ use changefeed_core::{Continuation, Error, StartFrom};
 
 use super::{
     LeaseState, Work,
-    delivering::{CallState, Delivering, Dropped, Finished, Stage, blocked_after},
+    delivering::{CallState, Delivering, Dropped, Finished, Permit, Stage, blocked_after},
 };
 use crate::{
     delegate::DelegateError,
-    delivery::{Delivery, Report, Retrying, Step},
+    delivery::{Call, Delivery, Report, Retrying, Step},
     lease::{
         document::{Search, Status, one_line},
         events::{CallEnd, Effect, Moment},
@@ -19,9 +19,6 @@ use crate::{
     },
     notification::{Failure, Notification},
 };
-
-/// After this many failed attempts in a row a lease is reported as stalled, and again at each doubling.
-const STALLED_AFTER: u32 = 3;
 
 impl LeaseState {
     pub(super) fn begin_page(
@@ -54,8 +51,14 @@ impl LeaseState {
     /// Takes the next step of the delivery, if nothing is under way. Returns whether there may be more to do at once.
     pub(super) fn deliver(&mut self, moment: Moment<'_>, effects: &mut Vec<Effect>) -> bool {
         let Work::Delivering(delivering) = &mut self.work else { return false };
-        if !matches!(delivering.stage, Stage::Between) {
-            return false;
+        match &delivering.stage {
+            Stage::Between => {}
+            Stage::Permit(call, Permit::Granted) => {
+                let call = call.clone();
+                self.begin_call(call, moment, effects);
+                return false;
+            }
+            _ => return false,
         }
         match delivering.delivery.next(self.memory.isolation.as_ref()) {
             Step::Done => {
@@ -74,24 +77,31 @@ impl LeaseState {
                 let length = self.settings.retry.after(pause.failures, moment.random).max(pause.at_least);
                 delivering.stage = Stage::Pausing(moment.now + length);
             }
-            Step::Call(call) => {
-                delivering.stage = Stage::Calling(CallState {
-                    begun: moment.now,
-                    slow_at: moment.now + self.settings.slow_after,
-                    cancelled: false,
-                    dropped: None,
-                    slow: false,
-                });
-                crate::planted!(CheckpointBeforeDelegate => self.writes.checkpoint_soon(delivering.progress.clone()));
-                let whole = call.items.len() == delivering.delivery.count();
-                let progress = call.last.then(|| delivering.progress.clone());
-                effects.push(Effect::Call { call, progress, whole });
-                if self.may_read_ahead() {
-                    self.read_next(effects);
-                }
+            Step::Call(call) if self.settings.limits_calls => {
+                delivering.stage = Stage::Permit(call, Permit::Awaited);
+                effects.push(Effect::AwaitPermit);
             }
+            Step::Call(call) => self.begin_call(call, moment, effects),
         }
         false
+    }
+
+    fn begin_call(&mut self, call: Call, moment: Moment<'_>, effects: &mut Vec<Effect>) {
+        let Work::Delivering(delivering) = &mut self.work else { return };
+        delivering.stage = Stage::Calling(CallState {
+            begun: moment.now,
+            slow_at: moment.now + self.settings.slow_after,
+            cancelled: false,
+            dropped: None,
+            slow: false,
+        });
+        crate::planted!(CheckpointBeforeDelegate => self.writes.checkpoint_soon(delivering.progress.clone()));
+        let whole = call.items.len() == delivering.delivery.count();
+        let progress = call.last.then(|| delivering.progress.clone());
+        effects.push(Effect::Call { call, progress, whole });
+        if self.may_read_ahead() {
+            self.read_next(effects);
+        }
     }
 
     /// The lease is about to be left: finishes the page if everything of it was handled.
@@ -146,6 +156,7 @@ impl LeaseState {
         match stage {
             Stage::Calling(_) => effects.push(Effect::DropCall),
             Stage::DeadLettering => effects.push(Effect::DropDeadLetter),
+            Stage::Permit(..) => effects.push(Effect::DropPermit),
             _ => {}
         }
         if delivery.is_isolated() {
@@ -163,6 +174,14 @@ impl LeaseState {
             && matches!(delivering.stage, Stage::Turn)
         {
             delivering.stage = Stage::Between;
+        }
+    }
+
+    pub(super) fn call_permitted(&mut self) {
+        if let Work::Delivering(delivering) = &mut self.work
+            && let Stage::Permit(_, permit) = &mut delivering.stage
+        {
+            *permit = Permit::Granted;
         }
     }
 
@@ -226,7 +245,8 @@ impl LeaseState {
         } else if let Some(Retrying { failures, reason }) = retrying {
             let (of, error) = (self.settings.policy.attempts, one_line(&reason));
             self.writes.set_status(Some(Status::Retrying { attempts: failures, of, error }));
-            let doubled = (failures / STALLED_AFTER).is_power_of_two() && failures.is_multiple_of(STALLED_AFTER);
+            let after = self.settings.stalled_after;
+            let doubled = (failures / after).is_power_of_two() && failures.is_multiple_of(after);
             if doubled {
                 let lease = self.token.clone();
                 effects.push(Effect::Notify(Notification::Stalled { lease, attempts: failures, reason }));

@@ -5,7 +5,10 @@ use std::time::Duration;
 use changefeed_core::StartFrom;
 
 use super::settings::Settings;
-use crate::{delivery::Delivery, lease::signals::Progress};
+use crate::{
+    delivery::{Call, Delivery},
+    lease::signals::Progress,
+};
 
 /// A call that does not end so long after it was dropped blocks its thread.
 const BLOCKED_AFTER: Duration = Duration::from_secs(1);
@@ -30,10 +33,19 @@ pub(super) enum Stage {
     Turn,
     /// The next batch is being named in the lease.
     Marking,
+    /// This call waits for a permit of the host, or has it.
+    Permit(Call, Permit),
     Calling(CallState),
     DeadLettering,
     /// Until this moment nothing is done.
     Pausing(Duration),
+}
+
+/// Whether the host permits a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permit {
+    Awaited,
+    Granted,
 }
 
 /// A call of the delegate.

@@ -23,4 +23,8 @@ pub(crate) struct Settings {
     pub(crate) max_items: usize,
     pub(crate) delegate_timeout: Option<Duration>,
     pub(crate) slow_after: Duration,
+    /// After this many failed attempts in a row a lease is reported as stalled, and again at each doubling.
+    pub(crate) stalled_after: u32,
+    /// Whether a call needs a permit of the host.
+    pub(crate) limits_calls: bool,
 }

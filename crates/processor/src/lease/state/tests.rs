@@ -34,6 +34,8 @@ fn settings(attempts: Option<u32>) -> Settings {
         max_items: 100,
         delegate_timeout: None,
         slow_after: 30 * SECOND,
+        stalled_after: 3,
+        limits_calls: false,
     }
 }
 
@@ -353,4 +355,28 @@ fn checkpoints_of_the_user_are_answered_when_they_are_stored() {
     assert_eq!(driver.on(Event::Checkpoint(progress(), 7)), ["Write"]);
     assert_eq!(driver.wrote(Facts::default()), ["Reply"]);
     assert_eq!(driver.on(Event::Checkpoint(progress(), 8)), ["Reply"], "stored already");
+}
+
+#[test]
+fn a_call_begins_when_the_host_permits_it() {
+    let limited = || Driver::new(Settings { limits_calls: true, ..settings(Some(2)) });
+    let mut driver = limited();
+    assert_eq!(driver.page(1), ["AwaitPermit"]);
+    assert_eq!(driver.state.activity(), Activity::Pausing);
+    assert_eq!(driver.on(Event::CallPermitted), ["Call", "Read"]);
+    let effects = driver.fail();
+    assert!(!effects.iter().any(|effect| effect == "AwaitPermit"), "a pause has no permit: {effects:?}");
+    assert!(driver.pass(SECOND).contains(&"AwaitPermit".to_owned()), "each attempt asks again");
+    let mut stopped = limited();
+    stopped.page(1);
+    assert_eq!(stopped.on(Event::Stop), ["DropPermit", "DropPages", "Release"]);
+    assert!(stopped.on(Event::CallPermitted).is_empty(), "too late");
+    // Permitted past the own deadline, it waits until the lease is known to be owned.
+    let mut fenced = limited();
+    fenced.page(1);
+    assert_eq!(fenced.pass(2 * SECOND), ["Write"]);
+    fenced.now += 7 * SECOND;
+    assert!(fenced.on(Event::CallPermitted).is_empty(), "fenced");
+    let facts = Facts { confirmed: fenced.now, ..Facts::default() };
+    assert!(fenced.wrote(facts).contains(&"Call".to_owned()));
 }

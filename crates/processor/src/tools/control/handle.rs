@@ -16,6 +16,20 @@ use crate::{
 
 /// Operator commands: seek, reset, pause, resume. Hosts may be running or not: what is written into a lease reaches its
 /// owner at the owner's next write. Cheap to clone.
+///
+/// ```
+/// use changefeed::{Control, Scope, SeekTo, core::{Container, Result}};
+///
+/// # async fn example(orders: &Container, leases: &Container) -> Result<()> {
+/// let control = Control::new("mailer", orders, leases);
+/// control.pause(Scope::All).await?;
+/// let seek = control.seek(SeekTo::Beginning, Scope::All);
+/// println!("would move {} leases", seek.dry_run().await?.len());
+/// seek.apply().await?;
+/// control.resume(Scope::All).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Control {
     pub(super) processor: ProcessorRef,
@@ -38,6 +52,7 @@ impl Control {
     }
 
     /// Where time comes from: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);

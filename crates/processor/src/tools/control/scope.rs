@@ -9,6 +9,7 @@ use crate::{
 
 /// Which leases are meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Scope {
     /// All of the processor.
     All,

@@ -28,6 +28,7 @@ const ROUNDS: u32 = 4;
 
 /// Where leases are to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SeekTo {
     /// To the oldest change. Latest-version mode only.
     Beginning,
@@ -42,6 +43,7 @@ pub enum SeekTo {
 /// Where a lease stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Position {
     /// Where the processor began; nothing was handled yet.
     Start,
@@ -66,6 +68,7 @@ impl fmt::Display for Position {
 
 /// A lease that was, or would be, moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Moved {
     /// The lease.
     pub lease: LeaseToken,

@@ -14,6 +14,21 @@ use crate::{
 const PAGE: usize = 100;
 
 /// The dead letters in a container. Cheap to clone.
+///
+/// ```
+/// use changefeed::{DeadLetters, core::{Container, Result}};
+///
+/// # async fn example(rejected: &Container, orders: &Container) -> Result<()> {
+/// let letters = DeadLetters::new(rejected).processor("mailer");
+/// for letter in letters.list().await? {
+///     println!("{} failed {} times: {:?}", letter.item_id, letter.attempts, letter.errors);
+/// }
+/// // The bug is fixed: write the items again, ten a second.
+/// let redriven = letters.redrive().per_second(10.0).to_container(orders).await?;
+/// println!("{} sent, {} skipped", redriven.done.len(), redriven.skipped.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     container: Container,
@@ -23,6 +38,7 @@ pub struct DeadLetters {
 
 /// Some dead letters.
 #[derive(Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct DeadLetterPage {
     /// The letters, in an order that stays the same from page to page.
     pub letters: Vec<DeadLetterDocument>,
@@ -34,6 +50,7 @@ pub struct DeadLetterPage {
 
 /// How many dead letters there are, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct DeadLetterSummary {
     /// All of them.
     pub total: u64,
@@ -61,6 +78,7 @@ impl DeadLetters {
     }
 
     /// Where time comes from: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);

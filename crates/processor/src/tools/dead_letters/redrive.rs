@@ -22,6 +22,7 @@ pub struct Redrive {
 
 /// What became of a redrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Redriven {
     /// Letters that went their way and were deleted, by id; in a dry run, those that would have.
     pub done: Vec<String>,
@@ -31,6 +32,7 @@ pub struct Redriven {
 
 /// A letter that was not redriven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Skipped {
     /// The letter.
     pub id: String,

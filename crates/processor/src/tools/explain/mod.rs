@@ -26,6 +26,17 @@ use crate::{
 };
 
 /// Says of each lease of a processor why it is, or is not, moving.
+///
+/// ```
+/// use changefeed::{Explain, core::{Container, Result}};
+///
+/// # async fn example(orders: &Container, leases: &Container) -> Result<()> {
+/// for lease in Explain::new("mailer", orders, leases).leases().await? {
+///     println!("lease {}: {}", lease.lease, lease.sentence);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Explain {
     processor: ProcessorRef,
@@ -36,6 +47,7 @@ pub struct Explain {
 
 /// What is the matter with one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The lease.
     pub lease: LeaseToken,
@@ -70,6 +82,7 @@ impl Explain {
     }
 
     /// Where time comes from: for simulations. Default: tokio and the operating system.
+    #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);

@@ -259,6 +259,7 @@ impl fmt::Debug for Pull {
 
 /// Changes of one range.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct PullPage {
     /// In LSN order per partition key; none if all ranges were asked and had nothing new.
     pub changes: Vec<Change>,

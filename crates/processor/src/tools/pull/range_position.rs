@@ -15,16 +15,14 @@ pub(super) fn fit(mut positions: Vec<RangePosition>, live: &[PhysicalRange]) -> 
     positions.sort_by(|a, b| a.range.cmp(&b.range));
     let mut joined: Vec<RangePosition> = Vec::with_capacity(positions.len());
     for position in positions {
-        match joined.last_mut() {
-            Some(last)
-                if last.start == position.start
-                    && last.range.max_exclusive() == position.range.min_inclusive()
-                    && let Ok(both) =
-                        FeedRange::new(last.range.min_inclusive().clone(), position.range.max_exclusive().clone()) =>
-            {
-                last.range = both;
-            }
-            _ => joined.push(position),
+        if let Some(last) = joined.last_mut()
+            && last.start == position.start
+            && last.range.max_exclusive() == position.range.min_inclusive()
+            && let Ok(both) = FeedRange::new(last.range.min_inclusive().clone(), position.range.max_exclusive().clone())
+        {
+            last.range = both;
+        } else {
+            joined.push(position);
         }
     }
     let cut = |position: &RangePosition| {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use changefeed::{
+use changefeed_core::{Bytes, Change, FeedRange, ItemId, Lsn, Operation, Timestamp};
+use serde::Serialize;
+
+use crate::{
     Cause, DeadLetterPage, DeadLetterSummary, Explanation, Lag, LeaseLag, LeaseState, LeaseToken, Moved, Position,
     PullPage, Redriven, Skipped,
-    core::{Bytes, Change, FeedRange, ItemId, Lsn, Operation, Timestamp},
 };
-use serde::Serialize;
 
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("json")

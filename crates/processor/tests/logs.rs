@@ -1,0 +1,190 @@
+//! What the log says: spans that name processor, instance and lease; events with fields; levels.
+
+mod shop;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use changefeed::{Changes, Context, DeadLetter, DelegateError};
+use shop::{Notifications, Order, Seen, Shop, start, until};
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    span::{Attributes, Id, Record},
+};
+
+/// Fields by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+}
+
+impl Fields {
+    fn get(&self, name: &str) -> &str {
+        self.0.get(name).map_or("-", String::as_str)
+    }
+}
+
+/// A line of the log, with the fields of the spans around it.
+#[derive(Clone, Debug)]
+struct Line {
+    level: Level,
+    fields: Fields,
+    /// `span.field`, from all spans around it.
+    spans: Fields,
+}
+
+/// A subscriber that keeps everything.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    spans: Vec<(Fields, Option<usize>)>,
+    entered: Vec<usize>,
+    lines: Vec<Line>,
+}
+
+impl Log {
+    /// The lines with this message.
+    fn lines(&self, message: &str) -> Vec<Line> {
+        let kept = self.0.lock().expect("lock");
+        kept.lines.iter().filter(|line| line.fields.get("message") == message).cloned().collect()
+    }
+
+    fn first(&self, message: &str) -> Line {
+        self.lines(message).into_iter().next().unwrap_or_else(|| panic!("no line says {message}"))
+    }
+}
+
+fn number(id: &Id) -> usize {
+    usize::try_from(id.into_u64()).expect("small") - 1
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("changefeed") || metadata.target().starts_with("logs")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut kept = self.0.lock().expect("lock");
+        let mut fields = Fields::default();
+        span.record(&mut fields);
+        let name = span.metadata().name();
+        let fields = Fields(fields.0.into_iter().map(|(field, value)| (format!("{name}.{field}"), value)).collect());
+        let current = span.is_contextual().then(|| kept.entered.last().copied()).flatten();
+        let parent = span.parent().map(number).or(current);
+        kept.spans.push((fields, parent));
+        Id::from_u64(kept.spans.len() as u64)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut kept = self.0.lock().expect("lock");
+        let (mut fields, mut spans) = (Fields::default(), Fields::default());
+        event.record(&mut fields);
+        let mut at = kept.entered.last().copied();
+        while let Some(span) = at {
+            let (fields, parent) = &kept.spans[span];
+            spans.0.extend(fields.0.clone());
+            at = *parent;
+        }
+        kept.lines.push(Line { level: *event.metadata().level(), fields, spans });
+    }
+
+    fn enter(&self, span: &Id) {
+        self.0.lock().expect("lock").entered.push(number(span));
+    }
+
+    fn exit(&self, span: &Id) {
+        let mut kept = self.0.lock().expect("lock");
+        let at = kept.entered.iter().rposition(|entered| *entered == number(span));
+        at.map(|at| kept.entered.remove(at));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_of_hosts_leases_and_delegates_say_whose_they_are() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let shop = Shop::new(1).await;
+    shop.write(0..3, 1).await;
+    let seen = Seen::default();
+    let kept = seen.clone();
+    let processor = shop.processor("worker-1").build(move |orders: Changes<Order>, ctx: Context| {
+        let seen = kept.clone();
+        async move {
+            seen.add(&orders, &ctx);
+            tracing::info!(orders = orders.len(), "orders handled");
+            Ok(())
+        }
+    });
+    let running = processor.expect("build").start().await.expect("start");
+    until("delivery", || seen.len() == 3).await;
+    until("the end of the feed", || !log.lines("lease caught up").is_empty()).await;
+    running.stop().await.expect("stop");
+    for message in ["lease acquired", "lease caught up", "lease released", "orders handled"] {
+        let Line { fields, spans, .. } = log.first(message);
+        assert_eq!((spans.get("processor.processor"), spans.get("processor.instance")), ("mailer", "worker-1"));
+        if message == "orders handled" {
+            assert_eq!((spans.get("delegate.lease"), spans.get("delegate.attempt")), ("0", "1"));
+            assert_eq!(fields.get("orders"), "3");
+        } else {
+            assert_eq!((spans.get("lease.lease"), fields.get("lease")), ("0", "0"), "{message}");
+        }
+    }
+    assert_eq!(log.first("lease acquired").level, Level::INFO);
+    assert_eq!(log.first("lease caught up").level, Level::DEBUG);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalls_dead_letters_and_outages_are_warnings_with_their_details_as_fields() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let shop = Shop::new(1).await;
+    shop.write(0..10, 1).await;
+    let notifications = Notifications::default();
+    let builder = shop.processor("worker-1").dead_letter(DeadLetter::to(&shop.rejected)).max_items(1);
+    let builder = builder.on_notification(notifications.listen());
+    let processor =
+        builder.build(|_: Changes<Order>, _: Context| async { Err::<(), _>(DelegateError::new("sink down")) });
+    let running = processor.expect("build").start().await.expect("start");
+    until("an outage", || !log.lines("outage detected").is_empty()).await;
+    running.stop().await.expect("stop");
+    for message in ["lease stalled", "item dead-lettered", "outage detected"] {
+        let Line { level, fields, spans } = log.first(message);
+        assert_eq!(level, Level::WARN, "{message}");
+        assert!(fields.get("reason").contains("sink down"), "{message}: {fields:?}");
+        assert_eq!((fields.get("lease"), spans.get("processor.instance")), ("0", "worker-1"), "{message}");
+    }
+    assert_eq!(log.first("lease stalled").fields.get("attempts"), "3");
+    assert_eq!(log.first("item dead-lettered").fields.get("item"), "o0");
+    let failed = log.first("batch failed");
+    assert_eq!(failed.level, Level::WARN);
+    let details = ["attempt", "first_lsn", "last_lsn", "lease"].map(|field| failed.fields.get(field).to_owned());
+    assert_eq!(details, ["1", "1", "1", "0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_subscriber_everything_works_as_well() {
+    let shop = Shop::new(1).await;
+    shop.write(0..3, 1).await;
+    let seen = Seen::default();
+    let running = start(shop.processor("worker-1"), &seen).await;
+    until("delivery", || seen.len() == 3).await;
+    running.stop().await.expect("stop");
+}
