@@ -10,13 +10,14 @@ use crate::{
     delivery::dead_letter::DeadLetter,
     lease::{
         prefix::{LeasePrefix, LeaseToken},
+        session::Session,
         store::LeaseStore,
         timing::LeaseTiming,
     },
     notification::{ErrorReport, Notification},
     notifier::{AsyncCallback, Callback},
     options::{Checkpoint, Options},
-    processor::{Processor, new_session},
+    processor::Processor,
     runtime::{Runtime, TokioRuntime},
 };
 
@@ -89,7 +90,7 @@ impl<M> ProcessorBuilder<M> {
         self
     }
 
-    /// How often leases are balanced and renewed, and when they expire. Default: 13, 17 and 60 s; 1, 2.5 and 8 s if the
+    /// How often leases are balanced and renewed, and when they expire. Default: 13, 17 and 60 s; 1, 10 and 30 s if the
     /// lease container is in the same process.
     pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
         self.options.timing = timing;
@@ -237,7 +238,9 @@ impl<M> ProcessorBuilder<M> {
                 ));
             }
             Some(name) => name,
-            None => format!("host-{}", new_session(&*self.runtime.clone().unwrap_or_else(TokioRuntime::new))),
+            None => {
+                format!("host-{}", Session::new(None, self.runtime.clone().unwrap_or_else(TokioRuntime::new).random()))
+            }
         };
         Ok(Processor {
             name: self.name.into(),

@@ -70,7 +70,7 @@
 //! | [`max_items`](ProcessorBuilder::max_items) | 1,000 | lower it if items are large or handling one is slow |
 //! | [`max_leases`](ProcessorBuilder::max_leases) | no limit | set it to bound what one host does |
 //! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes, [`Checkpoint::Manual`] for batches of your own |
-//! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 2.5, 8 s | shorter finds crashes earlier and writes more |
+//! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 10, 30 s | shorter finds crashes earlier and writes more |
 //! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s | counts only for stores without wake-ups |
 //! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
 //! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |

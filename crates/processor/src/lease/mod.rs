@@ -12,6 +12,7 @@ pub(crate) mod interrupts;
 pub(crate) mod loss;
 pub mod prefix;
 pub(crate) mod ranges;
+pub(crate) mod session;
 pub(crate) mod signals;
 pub(crate) mod split;
 pub(crate) mod state;
