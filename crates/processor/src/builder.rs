@@ -356,3 +356,24 @@ impl<M, C> fmt::Debug for ProcessorBuilder<M, C> {
         write!(f, "ProcessorBuilder({}, {:?})", self.name, self.options)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_of_options_has_every_setter() {
+        let (page, source) = (include_str!("lib.rs"), include_str!("builder.rs"));
+        let (source, _) = source.split_once("#[cfg(test)]").expect("tests");
+        let setters: Vec<&str> = source
+            .split("\n    pub fn ")
+            .skip(1)
+            .filter_map(|text| text.split(['(', '<']).next())
+            .filter(|name| !["builder", "build", "runtime"].contains(name))
+            .collect();
+        assert!(setters.len() > 25, "{setters:?}");
+        for name in setters {
+            let link = format!("[`{name}`](ProcessorBuilder::{name})");
+            let row = page.lines().find(|line| line.starts_with("//! | [`") && line.contains(&link));
+            assert!(row.is_some(), "the table of options in lib.rs lacks a row for {name}: default and advice");
+        }
+    }
+}
