@@ -132,7 +132,7 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// How often an idle feed is polled, where the store has no wake-ups. Default: 5 s.
+    /// How often an idle feed is polled: where the store has wake-ups, in case one is lost. Default: 5 s.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.options.poll_interval = interval;
         self

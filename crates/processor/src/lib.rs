@@ -80,7 +80,7 @@
 //! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes |
 //! | [`manual_checkpoints`](ProcessorBuilder::manual_checkpoints) | off | for batches of your own: the delegate gets a [`ManualContext`] and says what is handled |
 //! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 10, 30 s; over a server 2, 3, 10 s | shorter finds crashes earlier and writes more |
-//! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s | counts only for stores without wake-ups |
+//! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s | with wake-ups only in case one is lost |
 //! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
 //! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |
 //! | [`stop_deadline`](ProcessorBuilder::stop_deadline) | 30 s | below the time that your scheduler leaves a process |

@@ -2,11 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use changefeed_core::{Clock, Effect, Error, ErrorKind, Result};
 use changefeed_protocol::{CONTENT_TYPE, PREFIX, Target, Wire, decode, decode_error, encode};
 use http_body_util::{BodyExt as _, Full};
-use hyper::{Method, Request, header};
+use hyper::{
+    Method, Request,
+    body::{Body as _, Incoming},
+    header,
+};
 
 use crate::{
     answer::{Answer, Proof},
@@ -22,6 +26,9 @@ const USER_AGENT: &str = concat!("changefeed-remote/", env!("CARGO_PKG_VERSION")
 
 /// The longest that a server may make a call wait before it is repeated; a longer wait is left to the caller.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How much memory is reserved for an answer before it has come: more than a page of the feed has.
+const MAX_RESERVED: usize = 4 << 20;
 
 /// How calls reach the server.
 #[derive(Debug)]
@@ -101,12 +108,32 @@ impl Transport {
             failed(connect_error(&self.endpoint, error))
         })?;
         let (parts, body) = response.into_parts();
-        let body = body.collect().await.map_err(|error| {
+        let body = whole(body).await.map_err(|error| {
             let message = format!("the answer of {} broke off", self.endpoint);
             Failed::Sent(Error::new(ErrorKind::Unavailable, message).with_source(error))
         })?;
-        Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
+}
+
+/// All of a body, each part copied while it is still in the caches of the core that received it, and its buffer used
+/// again for the next part. A body that came as one part is not copied.
+async fn whole(mut body: Incoming) -> hyper::Result<Bytes> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_RESERVED).min(MAX_RESERVED);
+    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            rest.reserve(announced.max(first.len() + data.len()));
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.extend_from_slice(&data);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
 /// A call without an answer.
