@@ -13,13 +13,14 @@ use crate::{
     delivery::dead_letter::DeadLetter,
     lease::{
         prefix::{LeasePrefix, LeaseToken},
+        session::Session,
         store::LeaseStore,
         timing::LeaseTiming,
     },
     notification::{ErrorReport, Notification},
     notifier::{AsyncCallback, Callback},
     options::{Checkpoint, Options},
-    processor::{Processor, new_session},
+    processor::Processor,
     runtime::{Runtime, TokioRuntime},
 };
 
@@ -124,7 +125,7 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// How often leases are balanced and renewed, and when they expire. Default: 1, 2.5 and 8 s if the lease container is
+    /// How often leases are balanced and renewed, and when they expire. Default: 1, 10 and 30 s if the lease container is
     /// in the same process; 2, 3 and 10 s if it is behind a changefeed server; 13, 17 and 60 s otherwise.
     pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
         self.options.timing = timing;
@@ -315,7 +316,9 @@ impl<M, C> ProcessorBuilder<M, C> {
                 ));
             }
             Some(name) => name,
-            None => format!("host-{}", new_session(&*self.runtime.clone().unwrap_or_else(TokioRuntime::new))),
+            None => {
+                format!("host-{}", Session::new(None, self.runtime.clone().unwrap_or_else(TokioRuntime::new).random()))
+            }
         };
         Ok(Processor {
             name: self.name.into(),
@@ -351,5 +354,26 @@ impl<M, C> ProcessorBuilder<M, C> {
 impl<M, C> fmt::Debug for ProcessorBuilder<M, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ProcessorBuilder({}, {:?})", self.name, self.options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_of_options_has_every_setter() {
+        let (page, source) = (include_str!("lib.rs"), include_str!("builder.rs"));
+        let (source, _) = source.split_once("#[cfg(test)]").expect("tests");
+        let setters: Vec<&str> = source
+            .split("\n    pub fn ")
+            .skip(1)
+            .filter_map(|text| text.split(['(', '<']).next())
+            .filter(|name| !["builder", "build", "runtime"].contains(name))
+            .collect();
+        assert!(setters.len() > 25, "{setters:?}");
+        for name in setters {
+            let link = format!("[`{name}`](ProcessorBuilder::{name})");
+            let row = page.lines().find(|line| line.starts_with("//! | [`") && line.contains(&link));
+            assert!(row.is_some(), "the table of options in lib.rs lacks a row for {name}: default and advice");
+        }
     }
 }

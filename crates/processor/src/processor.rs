@@ -15,6 +15,7 @@ use crate::{
     lease::{
         host_context::{HostContext, StopReport},
         prefix::LeasePrefix,
+        session::Session,
         signals::Signals,
         store::LeaseStore,
         writer::Identity,
@@ -124,9 +125,10 @@ impl Processor {
             start: &options.start,
             mode: self.mode,
         };
-        let session = new_session(&*runtime);
+        let process = runtime.process().filter(|_| leases.capabilities().in_process);
+        let session = Session::new(process, runtime.random());
         let start_positions = bootstrap.run().await?;
-        let store = LeaseStore::new(leases, prefix)?;
+        let store = LeaseStore::new(leases, prefix)?.of_process(session.process());
         let store = Arc::new(match takeover {
             Takeover::AfterExpiration => store,
             Takeover::ByStoreTime => store.with_store_time().await?,
@@ -137,7 +139,7 @@ impl Processor {
             instance: self.instance.as_str().into(),
             identity: Arc::new(Identity {
                 instance: self.instance.clone(),
-                session,
+                session: session.to_string(),
                 expiration: options.timing.expiration,
             }),
             span: tracing::info_span!("processor", processor = %self.name, instance = %self.instance),
@@ -217,11 +219,6 @@ impl Drop for NoteDeath {
             notifier.dropped();
         }
     }
-}
-
-/// A session id that no other process has.
-pub(crate) fn new_session(runtime: &dyn Runtime) -> String {
-    format!("{:016x}", runtime.random())
 }
 
 impl fmt::Debug for Processor {

@@ -1,7 +1,13 @@
 //! Clock, task spawning and randomness. Nothing else in this crate reads a clock, spawns a task or draws a number, so that
 //! a simulation runs the code that ships.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use changefeed_core::{Clock, SystemClock, Timestamp};
 use tokio::task::JoinHandle;
@@ -25,6 +31,14 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// Returns a random number.
     fn random(&self) -> u64;
+
+    /// Returns a number that no other process has, the same for all hosts of this process; `None` if there is none.
+    ///
+    /// A lease store in this process has no other users. So a host that finds a lease there under the number of another
+    /// process knows that the owner is dead, and does not wait for the lease to expire.
+    fn process(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Tokio's timer and scheduler, the operating system's clock.
@@ -63,6 +77,11 @@ impl Runtime for TokioRuntime {
 
     fn random(&self) -> u64 {
         fastrand::u64(..)
+    }
+
+    fn process(&self) -> Option<u64> {
+        static PROCESS: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
+        Some(*PROCESS)
     }
 }
 

@@ -13,7 +13,7 @@ use shop::{Order, Seen, Shop, until_async};
 
 impl Shop {
     fn explain(&self) -> Explain {
-        Explain::new("mailer", &self.orders, &self.leases).runtime(self.runtime())
+        Explain::new("mailer", &self.orders, &self.leases).lease_timing(shop::TIMING).runtime(self.runtime())
     }
 
     async fn explanation(&self) -> Explanation {

@@ -92,6 +92,13 @@ pub(crate) fn is_idle(view: &View<'_>) -> bool {
     [false, true].into_iter().all(|greedy| Planner { greedy, ..planner.clone() }.plan().is_empty())
 }
 
+/// Whether no other living host owns a lease or asks for one.
+pub(crate) fn is_alone(view: &View<'_>) -> bool {
+    let others =
+        view.leases.iter().flat_map(|lease| lease.live_owner(view.me).into_iter().chain(lease.requested_by.as_deref()));
+    others.into_iter().all(|host| host == view.me)
+}
+
 #[derive(Clone)]
 struct Planner<'a> {
     /// All hosts that are known, by name: a host is its place in this list.

@@ -64,7 +64,46 @@ impl Host {
     }
 }
 
-/// Whether nothing came after the page when it was read.
+/// Whether nothing came after the page when it was read. LSNs cannot tell: those of different keys are not compared. A
+/// store that does not count what remains is read until a page is empty.
 fn is_last(page: &ChangePage) -> bool {
-    page.changes.last().is_none_or(|change| change.lsn >= page.newest_lsn)
+    page.changes.is_empty() || page.remaining == Some(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use changefeed_core::{Change, Continuation, ItemId, Lsn, Operation, RangeId, Timestamp};
+
+    use super::*;
+
+    fn page(lsns: &[u64], newest: u64, remaining: Option<u64>) -> ChangePage {
+        let change = |lsn: &u64| Change {
+            id: ItemId::new(format!("lease-{lsn}")).unwrap(),
+            rid: None,
+            lsn: Lsn::new(*lsn),
+            timestamp: Timestamp::default(),
+            operation: Operation::Write,
+            current: Some(Bytes::from_static(b"{}")),
+            previous: None,
+            previous_lsn: None,
+        };
+        ChangePage {
+            changes: lsns.iter().map(change).collect(),
+            continuation: Continuation::from_token("\"9\""),
+            newest_lsn: Lsn::new(newest),
+            remaining,
+            tally: None,
+            physical: RangeId::from(0),
+        }
+    }
+
+    #[test]
+    fn a_page_is_the_last_one_by_what_remains_whatever_the_lsns_of_its_leases() {
+        // The feed of a store that gives changes of different keys in any order.
+        assert!(!is_last(&page(&[3, 9], 9, Some(1))), "lease 4 is still to come");
+        assert!(is_last(&page(&[9, 3], 9, Some(0))), "the newest came first");
+        assert!(!is_last(&page(&[9], 9, None)), "the store does not count: only an empty page is the last");
+        assert!(is_last(&page(&[], 9, None)));
+    }
 }

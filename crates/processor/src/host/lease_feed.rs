@@ -11,7 +11,7 @@ use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChange
 use super::record::Records;
 use crate::{
     lease::{
-        document::{LeaseSummary, Summarised},
+        document::{LeaseSummary, SummaryRef},
         prefix::LeaseToken,
         store::{LeaseStore, Listing, StoredLease},
     },
@@ -97,7 +97,7 @@ impl LeaseFeed {
         if !self.whole {
             return None;
         }
-        let request = ReadChanges::new(FeedRange::full(), position.clone());
+        let request = ReadChanges::new(FeedRange::full(), position.clone()).count_remaining();
         Some(self.store.container().read_changes(request).await.map(Response::into_value))
     }
 
@@ -123,18 +123,17 @@ impl LeaseFeed {
         let prefix = self.store.prefix().leases();
         let mut concerned = false;
         for change in page.changes.iter().filter(|change| change.id.starts_with(&prefix)) {
-            let Some(Summarised { token, etag, sign, summary }) =
-                change.current.as_deref().and_then(LeaseSummary::parse)
-            else {
+            let seen = change.current.as_deref().and_then(SummaryRef::parse);
+            let Some((Ok(has_task), seen)) = seen.map(|seen| (records.see(&seen, now), seen)) else {
                 concerned = true;
                 continue;
             };
-            records.see(&token, etag, sign, now);
-            let undisturbed = summary.is_undisturbed(session) && records.has_task(&token);
-            if self.known.get(&token) != Some(&summary) {
-                concerned |= !undisturbed;
-                self.known.insert(token, summary);
+            match self.known.get_mut(seen.token()) {
+                Some(known) if seen == *known => continue,
+                Some(known) => *known = LeaseSummary::from(&seen),
+                None => drop(seen.token().parse().map(|token| self.known.insert(token, LeaseSummary::from(&seen)))),
             }
+            concerned |= !(seen.is_undisturbed(session) && has_task);
         }
         let read = u32::try_from(page.changes.len()).unwrap_or(u32::MAX);
         if concerned { Relevance::Relevant } else { Relevance::Irrelevant { read } }

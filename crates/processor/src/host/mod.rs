@@ -123,9 +123,11 @@ impl Host {
             }
             let took = self.context.runtime.monotonic().saturating_sub(begun);
             let (interval, random) = (self.context.options.timing.acquire, self.context.runtime.random());
+            // On average an idle host must not read more than once in an interval.
+            let spread = if self.idle_since.is_some() { 512 + random % 256 } else { 256 + random % 512 };
             let pause = match failures {
                 0 if std::mem::take(&mut self.contended) => jittered(interval / CONTENDED_CYCLES, random),
-                0 => jittered(interval, 256 + random % 512),
+                0 => jittered(interval, spread),
                 failures => self.context.options.store_retry.after(failures, random).min(interval),
             };
             self.pause(pause, took).await;
@@ -234,7 +236,8 @@ impl Host {
         if covered && self.records.is_settled() && !notified && moves.is_empty() && balance::is_idle(&view) {
             self.idle_since = Some(now);
         }
-        self.contended = self.perform(&moves, &listing).await;
+        let alone = balance::is_alone(&view);
+        self.contended = self.perform(&moves, &listing, alone).await;
         self.first_cycle = false;
         Ok(())
     }

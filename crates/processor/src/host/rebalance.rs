@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use changefeed_core::{Effect, ErrorKind, FeedRange, Result};
 
-use super::{Host, balance::Move, record::PendingRequest};
+use super::{Host, balance::Move, lease_feed::Relevance, record::PendingRequest};
 use crate::{
     join::{AT_ONCE, join_bounded},
     lease::{
@@ -33,7 +33,8 @@ enum Moved {
 impl Host {
     /// Performs moves, some at a time: a store that groups writes stores them together, and a task starts as soon as its
     /// lease is owned. Returns whether free leases were left because other hosts acquire some, too.
-    pub(super) async fn perform(&mut self, moves: &[Move], listing: &Listing) -> bool {
+    /// `alone` says that no other host owns a lease.
+    pub(super) async fn perform(&mut self, moves: &[Move], listing: &Listing, alone: bool) -> bool {
         let moves = moves.iter().filter_map(|one| Some((one, listing.find(one.lease())?)));
         let (contended, certain): (Vec<_>, Vec<_>) =
             moves.partition(|(one, seen)| self.is_contended(one, &seen.document));
@@ -41,7 +42,8 @@ impl Host {
             self.perform_some(some).await;
         }
         // Hosts that start together do not know of each other, and each would go for everything. So each begins with
-        // one lease; a lost race shows that there are others, and a listing soon after shows who.
+        // one lease; a lost race, or what others have written meanwhile, shows that there are others, and a listing
+        // soon after shows who. Hosts that know of each other have divided the leases, and expect those writes.
         let (mut left, mut at_once) = (contended.as_slice(), 1);
         while !left.is_empty() {
             let (some, rest) = left.split_at(at_once.min(left.len()));
@@ -49,9 +51,20 @@ impl Host {
             if lost * CONTENTION >= some.len() && lost > 0 {
                 return true;
             }
+            if alone && !rest.is_empty() && at_once < AT_ONCE && self.others_have_written().await {
+                return true;
+            }
             (left, at_once) = (rest, (at_once * 2).min(AT_ONCE));
         }
         false
+    }
+
+    /// Whether another host has acquired a lease since the last listing, as far as one page of the feed tells.
+    async fn others_have_written(&mut self) -> bool {
+        match self.feed.page().await {
+            Some(page) => self.take_changes(page) == Relevance::Relevant,
+            None => false,
+        }
     }
 
     /// Whether other hosts may want to acquire the same lease.

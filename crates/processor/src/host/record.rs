@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use changefeed_core::ETag;
+use changefeed_core::{ETag, Result};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::lease::{
-    document::{LeaseDocument, SignOfLife},
+    document::{LeaseDocument, SignOfLife, SummaryRef},
     prefix::LeaseToken,
     signals::CommandSender,
     store::Listing,
@@ -149,9 +149,18 @@ impl Records {
         }
     }
 
-    /// Takes in one version of a lease that was read at `now`.
-    pub(crate) fn see(&mut self, token: &LeaseToken, etag: Option<ETag>, sign: SignOfLife, now: Duration) {
-        self.entry(token).see(etag, sign, now);
+    /// Takes in one version of a lease that was read at `now`. Returns whether a task of this host is on it.
+    ///
+    /// # Errors
+    /// Its token is none.
+    pub(crate) fn see(&mut self, seen: &SummaryRef<'_>, now: Duration) -> Result<bool> {
+        let record = match self.0.get_mut(seen.token()) {
+            Some(record) => record,
+            None => self.0.entry(seen.token().parse()?).or_default(),
+        };
+        let etag = seen.etag().and_then(|etag| etag.parse().ok());
+        record.see(etag, SignOfLife::from(seen), now);
+        Ok(record.task.is_some())
     }
 
     pub(crate) fn get(&self, token: &LeaseToken) -> Option<&LeaseRecord> {

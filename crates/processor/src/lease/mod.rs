@@ -13,6 +13,7 @@ pub(crate) mod loss;
 mod pages;
 pub mod prefix;
 pub(crate) mod ranges;
+pub(crate) mod session;
 pub(crate) mod signals;
 pub(crate) mod split;
 pub(crate) mod state;

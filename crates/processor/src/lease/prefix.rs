@@ -2,7 +2,7 @@
 //!
 //! The .NET SDK composes the same ids; one different byte and two fleets would process everything twice.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use changefeed_core::{
     ContainerIdentity, Error, ErrorKind, FeedRange, ItemId, MAX_ID_CHARS, RangeId, Result, stable_hash::fnv1a_128,
@@ -126,6 +126,12 @@ impl LeaseToken {
     /// The token read as a feed range.
     pub fn to_feed_range(&self) -> Option<FeedRange> {
         self.0.parse().ok()
+    }
+}
+
+impl Borrow<str> for LeaseToken {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

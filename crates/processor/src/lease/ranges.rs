@@ -26,6 +26,12 @@ pub(crate) fn parts_of<'a>(whole: &'a FeedRange, gaps: &'a [FeedRange]) -> impl 
     gaps.iter().skip(first).map_while(|gap| whole.intersection(gap))
 }
 
+/// The physical ranges from the one that holds the first key of `range` on; `live` is in key order, as stores list them.
+pub(crate) fn live_from<'a>(range: &FeedRange, live: &'a [PhysicalRange]) -> impl Iterator<Item = &'a PhysicalRange> {
+    let first = live.partition_point(|physical| physical.range.max_exclusive() <= range.min_inclusive());
+    live.iter().skip(first)
+}
+
 /// The range between two keys, if there is anything between them.
 fn between(min: &Epk, max: &Epk) -> Option<FeedRange> {
     // Mostly there is nothing, and the error that would say so is expensive.
@@ -106,6 +112,16 @@ mod tests {
 
     fn named(id: &str, live: &[PhysicalRange]) -> NamedRange {
         Lineage::new(live).named_range(&id.parse().unwrap())
+    }
+
+    #[test]
+    fn the_live_ranges_of_a_range_begin_with_the_one_that_holds_its_first_key() {
+        let live = [physical(2, "-40", &[]), physical(0, "40-80", &[]), physical(1, "80-FF", &[])];
+        for (range, ids) in [("-10", "201"), ("10-50", "201"), ("40-80", "01"), ("7F-80", "01"), ("80-FF", "1")] {
+            let found: String =
+                live_from(&range.parse().unwrap(), &live).map(|physical| physical.id.to_string()).collect();
+            assert_eq!(found, ids, "{range}");
+        }
     }
 
     #[test]

@@ -10,9 +10,10 @@ use changefeed_core::{
 
 use super::{
     coverage::RangeLease,
-    document::{DocumentError, LeaseDocument},
+    document::{DocumentError, LONGEST_PROMISE, LeaseDocument},
     prefix::{LeasePrefix, LeaseToken},
     ranges::{Lineage, NamedRange},
+    session::Session,
 };
 
 /// The unit in which stores may count the time.
@@ -45,7 +46,8 @@ pub(crate) struct Listing {
     pub(crate) broken: Vec<(String, DocumentError)>,
     /// Documents that claim the token of a lease in `leases`: reported, never processed.
     pub(crate) duplicates: Vec<StoredLease>,
-    /// For how long nothing was written to a lease, by the store's clock; see [`LeaseStore::with_store_time`].
+    /// For how long nothing was written to a lease, by the store's clock; see [`LeaseStore::with_store_time`]. As long as
+    /// any owner may be silent if it is known to be dead; see [`LeaseStore::of_process`].
     pub(crate) ages: BTreeMap<LeaseToken, Duration>,
 }
 
@@ -78,10 +80,6 @@ impl Listing {
 
     /// The range of a lease. An old lease that has none gets that of the physical range that it names; if that cannot be
     /// determined, the reason and what to do.
-    pub(crate) fn range_of(&self, document: &LeaseDocument, live: &[PhysicalRange]) -> Result<FeedRange, String> {
-        self.range_by(document, &Lineage::new(live))
-    }
-
     fn range_by(&self, document: &LeaseDocument, lineage: &Lineage<'_>) -> Result<FeedRange, String> {
         if let Some(range) = document.range() {
             return Ok(range);
@@ -151,6 +149,8 @@ pub(crate) struct LeaseStore {
     layout: Layout,
     /// A moment in the past, by the store's clock.
     store_time: Option<Timestamp>,
+    /// The process of this host, if the store is in it and has no other users.
+    process: Option<u64>,
 }
 
 impl LeaseStore {
@@ -172,7 +172,13 @@ impl LeaseStore {
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
         };
-        Ok(Self { container, prefix, layout, store_time: None })
+        Ok(Self { container, prefix, layout, store_time: None, process: None })
+    }
+
+    /// Says that the container is in this process. Listings then tell which owners died with another one.
+    #[must_use]
+    pub(crate) fn of_process(self, process: Option<u64>) -> Self {
+        Self { process, ..self }
     }
 
     /// Asks the store for its time, so that listings tell how old leases are. Both times come from the store: no clock of
@@ -227,7 +233,9 @@ impl LeaseStore {
         for item in self.container.list(&self.prefix.leases()).await? {
             match LeaseDocument::parse(&item.body) {
                 Ok(document) => {
-                    if let Some(now) = self.store_time {
+                    if self.owner_died_with_its_process(&document) {
+                        listing.ages.insert(document.token.clone(), LONGEST_PROMISE);
+                    } else if let Some(now) = self.store_time {
                         listing.ages.insert(document.token.clone(), age(item.timestamp, now));
                     }
                     leases.push(StoredLease { document, etag: item.etag });
@@ -237,6 +245,11 @@ impl LeaseStore {
         }
         listing.add_all(leases);
         Ok(listing)
+    }
+
+    fn owner_died_with_its_process(&self, document: &LeaseDocument) -> bool {
+        let owner = document.session().and_then(|session| session.parse::<Session>().ok()).and_then(Session::process);
+        matches!((self.process, owner), (Some(own), Some(owner)) if own != owner)
     }
 
     /// One lease, or none if it is not there.

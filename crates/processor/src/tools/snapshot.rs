@@ -1,5 +1,7 @@
 //! A processor as its documents show it, for tools that look from outside: needs no host, writes nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use changefeed_core::{
     Container, ContainerIdentity, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
     Timestamp,
@@ -8,8 +10,8 @@ use changefeed_core::{
 use crate::lease::{
     coverage::{self, NewLease},
     document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
-    prefix::LeasePrefix,
-    ranges::uncovered,
+    prefix::{LeasePrefix, LeaseToken},
+    ranges::{live_from, uncovered},
     store::{LeaseStore, Listing, StoredLease},
 };
 
@@ -31,7 +33,12 @@ pub(crate) struct Snapshot {
     pub(crate) monitored: Container,
     pub(crate) listing: Listing,
     pub(crate) start_positions: StartPositions,
+    /// In key order.
     pub(crate) live: Vec<PhysicalRange>,
+    /// The live ranges, by the token of a lease that names one.
+    named: BTreeSet<LeaseToken>,
+    /// The ranges of old leases that do not say theirs.
+    resolved: BTreeMap<LeaseToken, FeedRange>,
 }
 
 /// Keys that are read from one position.
@@ -77,7 +84,9 @@ impl ProcessorRef {
         }
         let start_positions = info.map(|info| info.start_positions()).unwrap_or_default();
         let live = self.monitored.feed_ranges().await?;
-        Ok(Snapshot { store, monitored: self.monitored.clone(), listing, start_positions, live })
+        let named = live.iter().map(|physical| LeaseToken::from(&physical.id)).collect();
+        let resolved = listing.resolved(&live);
+        Ok(Snapshot { store, monitored: self.monitored.clone(), listing, start_positions, live, named, resolved })
     }
 
     /// The error for a processor that does not exist, with those that do.
@@ -148,16 +157,18 @@ impl Snapshot {
         if let Some(range) = lease.range() {
             return vec![range];
         }
-        self.listing.range_of(lease, &self.live).into_iter().collect()
+        self.resolved.get(&lease.token).cloned().into_iter().collect()
     }
 
     /// Whether the lease waits for a host to replace it, because its range was split or merged.
     pub(crate) fn is_split(&self, lease: &LeaseDocument) -> bool {
         match lease.version {
-            LeaseVersion::Range => !self.live.iter().any(|physical| physical.id.as_str() == lease.token.as_str()),
+            LeaseVersion::Range => !self.named.contains(&lease.token),
             LeaseVersion::FeedRange => {
-                let ranges = self.ranges(lease);
-                !ranges.iter().all(|range| self.live.iter().any(|physical| physical.range.contains_range(range)))
+                let lives = |range: &FeedRange| {
+                    live_from(range, &self.live).next().is_some_and(|physical| physical.range.contains_range(range))
+                };
+                !self.ranges(lease).iter().all(lives)
             }
         }
     }
@@ -241,6 +252,6 @@ impl Backlog {
 
 /// The parts of a range_from on the physical ranges that live.
 fn cut(range_from: &RangeFrom, live: &[PhysicalRange]) -> Vec<RangeFrom> {
-    let parts = live.iter().filter_map(|physical| physical.range.intersection(&range_from.range));
+    let parts = live_from(&range_from.range, live).map_while(|physical| physical.range.intersection(&range_from.range));
     parts.map(|range| RangeFrom { range, start: range_from.start.clone() }).collect()
 }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use changefeed::{
-    Changes, Context, Control, DeadLetters, Failure, Latest, LeaseToken, Notification, Processor, ProcessorBuilder,
-    Running,
+    Changes, Context, Control, DeadLetters, Failure, Latest, LeaseTiming, LeaseToken, Notification, Processor,
+    ProcessorBuilder, Running,
     core::{Container, FeedRange, PhysicalRange, StartFrom, Timestamp},
     embedded::Engine,
     runtime::{BoxFuture, Runtime, TokioRuntime},
@@ -25,6 +25,13 @@ use changefeed_testkit::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::watch;
+
+/// Short intervals, so that little simulated time passes until a lease expires.
+pub(crate) const TIMING: LeaseTiming = LeaseTiming {
+    acquire: Duration::from_secs(1),
+    renew: Duration::from_millis(2500),
+    expiration: Duration::from_secs(8),
+};
 
 /// What is sold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -95,6 +102,7 @@ impl Shop {
         Processor::builder("mailer", &self.orders, &self.leases)
             .instance_name(instance)
             .start_from(StartFrom::Beginning)
+            .lease_timing(TIMING)
             .runtime(self.runtime())
     }
 
@@ -105,7 +113,7 @@ impl Shop {
 
     /// Operator commands for processor `mailer`.
     pub(crate) fn control(&self) -> Control {
-        Control::new("mailer", &self.orders, &self.leases).runtime(self.runtime())
+        Control::new("mailer", &self.orders, &self.leases).lease_timing(TIMING).runtime(self.runtime())
     }
 
     /// The dead letters of processor `mailer`.

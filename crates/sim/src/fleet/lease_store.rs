@@ -153,7 +153,7 @@ impl Backend for LeaseConnection {
         self.pass().await;
         let page = self.inner.read_changes(request).await;
         if let Ok(page) = &page {
-            let last = page.changes.last().is_none_or(|change| change.lsn >= page.newest_lsn);
+            let last = page.changes.is_empty() || page.remaining == Some(0);
             let mut requests = self.requests.lock();
             requests.feed_pages += 1;
             requests.feed_reads += u64::from(last && !asks_for_the_end);

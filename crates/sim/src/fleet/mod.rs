@@ -54,8 +54,9 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(10);
 /// After the start, before a minute is counted as idle: everything that the start caused is over.
 const SETTLING: Duration = Duration::from_secs(180);
 
-/// For how many minutes idle hosts are watched.
-const IDLE_MINUTES: u32 = 3;
+/// For how many renewals of each lease idle hosts are watched. Leases are renewed in step after the start, so that any
+/// other time would have one more or one less of all of them.
+const IDLE_RENEWALS: u32 = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -292,13 +293,14 @@ impl Fleet {
         Err(format!("{what}: the leases were not balanced within {} s", MOST_LOOKS * LOOK.subsec_millis() / 1000))
     }
 
-    /// Counts the requests of some minutes.
+    /// Counts the requests of some minutes, per minute.
     async fn idle_minute(&self) -> IdleMinute {
         let before: Vec<Requests> = self.hosts.iter().map(|host| host.connection.requests()).collect();
-        self.exec.sleep(MINUTE * IDLE_MINUTES).await;
+        let watched = TIMING.renew * IDLE_RENEWALS;
+        self.exec.sleep(watched).await;
         let spent: Vec<Requests> =
             self.hosts.iter().zip(before).map(|(host, before)| host.connection.requests() - before).collect();
-        let per_minute = |count: u64| count as f64 / f64::from(IDLE_MINUTES);
+        let per_minute = |count: u64| count as f64 * MINUTE.as_secs_f64() / watched.as_secs_f64();
         let reads = |requests: &Requests| requests.listings + requests.feed_reads;
         let sum = |count: &dyn Fn(&Requests) -> u64| per_minute(spent.iter().map(count).sum());
         let hosts = self.hosts.len() as f64;

@@ -2,26 +2,61 @@
 
 use std::borrow::Cow;
 
-use changefeed_core::ETag;
 use serde::Deserialize;
 
 use super::{
     keys::{GONE, HAND_OVER, PAUSED, SESSION},
     lease::LeaseDocument,
 };
-use crate::lease::prefix::LeaseToken;
 
-/// One version of a lease document, summarised.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summarised {
+/// One version of a lease document, summarised without copying: hosts read many of them to learn that nothing happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SummaryRef<'a> {
+    token: Cow<'a, str>,
+    etag: Option<Cow<'a, str>>,
+    timestamp: Option<Cow<'a, str>>,
+    owner: Option<Cow<'a, str>>,
+    session: Option<Cow<'a, str>>,
+    hand_over: Option<Cow<'a, str>>,
+    paused: bool,
+    gone: bool,
+}
+
+impl<'a> SummaryRef<'a> {
+    /// Reads a document; none if that cannot be done.
+    pub fn parse(body: &'a [u8]) -> Option<Self> {
+        let Skeleton { token, etag, timestamp, owner, properties } = serde_json::from_slice(body).ok()?;
+        let Properties { session, hand_over, paused, gone } = properties.unwrap_or_default();
+        let owner = owner.filter(|owner| !owner.trim().is_empty());
+        let is_true = |text: Option<Cow<'_, str>>| text.is_some_and(|text| text == "true");
+        let (paused, gone) = (is_true(paused), is_true(gone));
+        Some(Self { token, etag, timestamp, owner, session, hand_over, paused, gone })
+    }
+
     /// The token of the lease.
-    pub token: LeaseToken,
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     /// The version; none if the document does not say.
-    pub etag: Option<ETag>,
-    /// What only the owner changes.
-    pub sign: SignOfLife,
-    /// The summary.
-    pub summary: LeaseSummary,
+    pub fn etag(&self) -> Option<&str> {
+        self.etag.as_deref()
+    }
+
+    /// Whether the lease is this session's, and nobody wants anything of it.
+    pub fn is_undisturbed(&self, session: &str) -> bool {
+        self.session.as_deref() == Some(session) && self.hand_over.is_none() && !self.paused && !self.gone
+    }
+}
+
+impl PartialEq<LeaseSummary> for SummaryRef<'_> {
+    fn eq(&self, other: &LeaseSummary) -> bool {
+        let LeaseSummary { owner, session, hand_over, paused, gone } = other;
+        (self.paused, self.gone) == (*paused, *gone)
+            && self.owner.as_deref() == owner.as_deref()
+            && self.session.as_deref() == session.as_deref()
+            && self.hand_over.as_deref() == hand_over.as_deref()
+    }
 }
 
 /// What tells a write of the owner from a request for the lease: a host that asks a dead owner must not make it look
@@ -38,8 +73,17 @@ impl SignOfLife {
     /// Whether all that happened since `before` is that somebody asked for the lease or withdrew a request. An owner
     /// writes the time with each renewal.
     pub fn is_only_asked(&self, before: &Self) -> bool {
-        let written = |sign: &Self| (sign.owner.clone(), sign.session.clone(), sign.timestamp.clone());
-        self.timestamp.is_some() && self.hand_over != before.hand_over && written(self) == written(before)
+        self.timestamp.is_some()
+            && self.hand_over != before.hand_over
+            && (&self.owner, &self.session, &self.timestamp) == (&before.owner, &before.session, &before.timestamp)
+    }
+}
+
+impl From<&SummaryRef<'_>> for SignOfLife {
+    fn from(seen: &SummaryRef<'_>) -> Self {
+        let [owner, session, timestamp, hand_over] = [&seen.owner, &seen.session, &seen.timestamp, &seen.hand_over]
+            .map(|text| text.as_deref().map(str::to_owned));
+        Self { owner, session, timestamp, hand_over }
     }
 }
 
@@ -60,30 +104,11 @@ pub struct LeaseSummary {
     gone: bool,
 }
 
-impl LeaseSummary {
-    /// Reads a document without keeping it; none if that cannot be done.
-    pub fn parse(body: &[u8]) -> Option<Summarised> {
-        let Skeleton { token, etag, timestamp, owner, properties } = serde_json::from_slice(body).ok()?;
-        let text = |key: &str| -> Option<String> {
-            let found = properties.iter().flat_map(|properties| &properties.0).find(|(own, _)| own == key);
-            found.map(|(_, text)| text.to_string()).filter(|text| !text.is_empty())
-        };
-        let summary = Self {
-            owner: owner.map(Cow::into_owned).filter(|owner| !owner.trim().is_empty()),
-            session: text(SESSION),
-            hand_over: text(HAND_OVER),
-            paused: text(PAUSED).is_some_and(|text| text == "true"),
-            gone: text(GONE).is_some_and(|text| text == "true"),
-        };
-        let etag = etag.and_then(|etag| ETag::new(&*etag).ok());
-        let Self { owner, session, hand_over, .. } = summary.clone();
-        let sign = SignOfLife { owner, session, timestamp: timestamp.map(Cow::into_owned), hand_over };
-        Some(Summarised { token: token.parse().ok()?, etag, sign, summary })
-    }
-
-    /// Whether the lease is this session's, and nobody wants anything of it.
-    pub fn is_undisturbed(&self, session: &str) -> bool {
-        self.session.as_deref() == Some(session) && self.hand_over.is_none() && !self.paused && !self.gone
+impl From<&SummaryRef<'_>> for LeaseSummary {
+    fn from(seen: &SummaryRef<'_>) -> Self {
+        let [owner, session, hand_over] =
+            [&seen.owner, &seen.session, &seen.hand_over].map(|text| text.as_deref().map(str::to_owned));
+        Self { owner, session, hand_over, paused: seen.paused, gone: seen.gone }
     }
 }
 
@@ -113,8 +138,14 @@ struct Skeleton<'a> {
     properties: Option<Properties<'a>>,
 }
 
-/// The properties in the order in which they stand: there are few.
-struct Properties<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+/// The properties that a summary needs; empty texts count as none.
+#[derive(Default)]
+struct Properties<'a> {
+    session: Option<Cow<'a, str>>,
+    hand_over: Option<Cow<'a, str>>,
+    paused: Option<Cow<'a, str>>,
+    gone: Option<Cow<'a, str>>,
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Properties<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -128,11 +159,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Properties<'a> {
             }
 
             fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut properties = Vec::new();
+                let mut properties = Properties::default();
                 while let Some((Text(key), Text(value))) = map.next_entry()? {
-                    properties.push((key, value));
+                    let wanted = match &*key {
+                        SESSION => &mut properties.session,
+                        HAND_OVER => &mut properties.hand_over,
+                        PAUSED => &mut properties.paused,
+                        GONE => &mut properties.gone,
+                        _ => continue,
+                    };
+                    *wanted = Some(value).filter(|value| !value.is_empty());
                 }
-                Ok(Properties(properties))
+                Ok(properties)
             }
         }
 
@@ -162,8 +200,11 @@ mod tests {
     }
 
     fn summary(lease: &LeaseDocument) -> LeaseSummary {
-        let Summarised { token, sign, summary, .. } = LeaseSummary::parse(&lease.to_json()).unwrap();
-        assert_eq!((token, sign), (lease.token.clone(), SignOfLife::from(lease)));
+        let json = lease.to_json();
+        let seen = SummaryRef::parse(&json).unwrap();
+        let summary = LeaseSummary::from(&seen);
+        assert_eq!((seen.token(), SignOfLife::from(&seen)), (lease.token.as_str(), SignOfLife::from(lease)));
+        assert_eq!(seen, summary);
         assert_eq!(summary, LeaseSummary::from(lease), "as the whole document says");
         summary
     }
@@ -171,6 +212,9 @@ mod tests {
     #[test]
     fn checkpoints_and_renewals_change_nothing() {
         let before = summary(&lease());
+        let json = lease().to_json();
+        let undisturbed = |session: &str| SummaryRef::parse(&json).unwrap().is_undisturbed(session);
+        assert!(undisturbed("s") && !undisturbed("t"));
         let mut lease = lease();
         lease.continuation = Some("\"7\"".into());
         lease.set_attempts(&Attempts { continuation: None, count: 3 });
@@ -178,7 +222,6 @@ mod tests {
         lease.set_epoch(9);
         lease.touch(Timestamp::from_millis(5));
         assert_eq!(summary(&lease), before);
-        assert!(before.is_undisturbed("s") && !before.is_undisturbed("t"));
     }
 
     #[test]
@@ -194,14 +237,14 @@ mod tests {
             let mut changed = lease();
             change(&mut changed);
             assert_ne!(summary(&changed), summary(&lease()), "{at}");
-            assert_eq!(summary(&changed).is_undisturbed("s"), at == 0, "{at}");
+            assert_eq!(SummaryRef::parse(&changed.to_json()).unwrap().is_undisturbed("s"), at == 0, "{at}");
         }
     }
 
     #[test]
     fn what_is_no_lease_gives_none() {
         for body in [&b""[..], b"[]", b"{}", br#"{"LeaseToken":1}"#, br#"{"LeaseToken":"0","properties":{"a":1}}"#] {
-            assert_eq!(LeaseSummary::parse(body), None);
+            assert_eq!(SummaryRef::parse(body), None);
         }
     }
 }

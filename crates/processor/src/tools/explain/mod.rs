@@ -123,8 +123,7 @@ impl Explain {
     fn liveness(&self, lease: &StoredLease, before: Option<&Listing>, now: Timestamp) -> Liveness {
         let written = lease.document.written_at();
         let by_clock = written.map(|at| Duration::from_millis(now.as_millis().saturating_sub(at.as_millis())));
-        let same = |other: &&StoredLease| other.document.token == lease.document.token;
-        match before.and_then(|listing| listing.leases.iter().find(same)) {
+        match before.and_then(|listing| listing.find(&lease.document.token)) {
             Some(earlier) if earlier.etag != lease.etag => {
                 let stored = earlier.document.continuation != lease.document.continuation;
                 Liveness::Alive { without_progress: (!stored).then_some(self.observe) }

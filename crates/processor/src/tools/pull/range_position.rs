@@ -2,6 +2,8 @@
 
 use changefeed_core::{FeedRange, PhysicalRange, StartFrom};
 
+use crate::lease::ranges::live_from;
+
 /// A part of the keys with a position of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RangePosition {
@@ -26,7 +28,7 @@ pub(super) fn fit(mut positions: Vec<RangePosition>, live: &[PhysicalRange]) -> 
         }
     }
     let cut = |position: &RangePosition| {
-        let parts = live.iter().filter_map(|physical| physical.range.intersection(&position.range));
+        let parts = live_from(&position.range, live).map_while(|physical| physical.range.intersection(&position.range));
         parts.map(|range| RangePosition { range, start: position.start.clone() }).collect::<Vec<_>>()
     };
     joined.iter().flat_map(cut).collect()
