@@ -273,7 +273,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// One lease of the most loaded owner that answers no requests, as hosts of the .NET SDK balance among themselves.
+    /// One lease of the most loaded owner that answers no requests, as hosts of the .NET SDK balance among themselves. That
+    /// cuts the owner's call, so leases that others have requested of me still count: they may never go.
     fn steal(&mut self) {
         let mut first: Vec<Option<&PlannedLease<'_>>> = vec![None; self.hosts.len()];
         let leases = Rc::clone(&self.leases);
@@ -284,11 +285,12 @@ impl<'a> Planner<'a> {
         }
         let (count, targets) = (self.counts[self.me], self.targets());
         let target = targets[self.me].min(self.most);
+        let owned = leases.iter().filter(|lease| lease.view.available && lease.owner == Some(self.me)).count();
         let owners = (0..self.hosts.len()).filter_map(|owner| Some((owner, first[owner]?)));
         let most_loaded = owners.max_by_key(|(owner, _)| (self.counts[*owner], Reverse(*owner)));
         if let Some((owner, lease)) = most_loaded
             && count < target
-            && self.counts[owner] >= count + 2
+            && self.counts[owner] >= count.max(owned) + 2
         {
             self.shift(owner, self.me);
             self.moves.push(Move::Steal(lease.view.token.clone()));

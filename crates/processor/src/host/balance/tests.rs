@@ -555,3 +555,17 @@ fn one_lease_per_cycle_is_stolen_from_owners_that_answer_no_requests() {
     }
     assert_eq!(counts(&plan_at_most(&foreign(&[("net", 4)]), Some(0))), [0, 0, 0, 0]);
 }
+
+#[test]
+fn a_host_whose_leases_are_all_requested_does_not_steal_for_them() {
+    let mut leases = leases(&[("net", 2), ("me", 1), ("me", 1)]);
+    for lease in &mut leases[..2] {
+        lease.answers_requests = false;
+    }
+    for (lease, by) in leases[2..].iter_mut().zip(["b", "c"]) {
+        lease.requested_by = Some(by.to_owned());
+    }
+    assert_eq!(plan_at_most(&leases, None), []);
+    leases.truncate(2);
+    assert_eq!(counts(&plan_at_most(&leases, None)), [0, 1, 0, 0], "without leases of its own it does");
+}

@@ -145,10 +145,12 @@ impl<'a> Planner<'a> {
         }
         let (count, targets) = (self.count(self.me), self.targets());
         let target = targets.get(self.me).copied().unwrap_or_default().min(self.most);
+        let mine = |lease: &&&LeaseView| lease.available && lease.live_owner(self.me) == Some(self.me);
+        let owned = self.leases.iter().filter(mine).count();
         let most_loaded = leases.into_iter().max_by_key(|(owner, _)| (self.count(owner), Reverse(*owner)));
         if let Some((owner, lease)) = most_loaded
             && count < target
-            && self.count(owner) >= count + 2
+            && self.count(owner) >= count.max(owned) + 2
         {
             self.shift(owner, self.me);
             self.moves.push(Move::Steal(lease.token.clone()));
