@@ -93,9 +93,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// How many ranges a new container begins with
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) ranges: usize,
+    /// How many ranges a new container begins with; without it one for each 10,000 RU/s of its throughput
+    #[arg(long, value_name = "N")]
+    pub(crate) ranges: Option<usize>,
 
     /// How long the feed of all versions and deletes looks back in containers that do not say; 0: not at all
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]

@@ -38,11 +38,13 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     let mut builder = Server::builder(engine.catalog())
         .storage(Arc::new(EngineStorage(engine.clone())))
         .listen(args.listen)
-        .ranges(args.ranges)
         .retention((args.retention > 0).then(|| Duration::from_secs(u64::from(args.retention) * 60)))
         .account_host(&args.account_host)
         .allow_faults(args.allow_faults)
         .plain_beyond_loopback(args.allow_plain);
+    if let Some(ranges) = args.ranges {
+        builder = builder.ranges(ranges);
+    }
     if let Some(tls) = tls {
         builder = builder.tls(tls);
     }

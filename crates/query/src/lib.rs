@@ -60,6 +60,7 @@ mod query;
 mod regex;
 mod resolve;
 mod run;
+mod sort_paths;
 mod subquery;
 mod value;
 
@@ -70,3 +71,4 @@ pub use hints::Hints;
 pub use plan::{Plan, QueryInfo, QueryRange};
 pub use query::{Bound, Condition, Query};
 pub use run::{Flow, Page, Row, Run};
+pub use sort_paths::SortPath;

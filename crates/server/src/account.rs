@@ -7,9 +7,11 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    indexing,
     offers::THROUGHPUT,
     open::Open,
     problem::{Answer, Problem},
+    unique_keys::{UNIQUE_KEY_POLICY, UniqueKeys},
 };
 
 /// Marks a retention that the client did not ask for; never shown.
@@ -88,11 +90,7 @@ pub(crate) fn container(info: &ContainerInfo) -> Value {
     let ContainerInfo { rid, timestamp, spec } = info;
     let mut members = Map::new();
     members.insert("id".to_owned(), spec.name.as_str().into());
-    members.insert(
-        "indexingPolicy".to_owned(),
-        json!({"indexingMode": "consistent", "automatic": true, "includedPaths": [{"path": "/*"}],
-            "excludedPaths": [{"path": "/\"_etag\"/?"}]}),
-    );
+    members.insert("indexingPolicy".to_owned(), indexing::default_policy());
     members.insert("partitionKey".to_owned(), serde_json::to_value(&spec.partition_key).unwrap_or_default());
     members.insert(
         "conflictResolutionPolicy".to_owned(),
@@ -162,12 +160,37 @@ pub(crate) fn container_spec(body: &[u8], ranges: usize, retention: Option<Durat
             },
         };
     members.retain(|name, _| !OWN_MEMBERS.contains(&name.as_str()));
+    match members.get_mut("indexingPolicy") {
+        Some(Value::Null) => drop(members.remove("indexingPolicy")),
+        Some(policy) => *policy = indexing::completed(policy)?,
+        None => {}
+    }
+    UniqueKeys::parse(members.get(UNIQUE_KEY_POLICY))?;
     spec.extra = members;
     if spec.all_versions_retention.is_none() && retention.is_some() {
         spec.all_versions_retention = retention;
         spec.extra.insert(DEFAULT_RETENTION.to_owned(), true.into());
     }
     Ok(spec)
+}
+
+/// Settings of a container that are kept and shown, but change nothing here although they would in the service.
+pub(crate) fn not_acted_on(spec: &ContainerSpec) -> Vec<&str> {
+    let is_empty = |value: &Value| match value {
+        Value::Array(list) => list.is_empty(),
+        Value::Object(members) => members.values().all(|value| value.as_array().is_some_and(Vec::is_empty)),
+        other => other.is_null(),
+    };
+    let is_usual = |name: &str, value: &Value| match name {
+        THROUGHPUT | DEFAULT_RETENTION | UNIQUE_KEY_POLICY | "indexingPolicy" => true,
+        "geospatialConfig" => value["type"] == "Geography",
+        "conflictResolutionPolicy" => {
+            value["mode"].as_str().is_none_or(|mode| mode.eq_ignore_ascii_case("LastWriterWins"))
+        }
+        _ => is_empty(value),
+    };
+    let unusual = spec.extra.iter().filter(|(name, value)| !is_usual(name, value));
+    unusual.map(|(name, _)| name.as_str()).collect()
 }
 
 /// The id of a database or container to be made.

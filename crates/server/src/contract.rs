@@ -120,27 +120,27 @@ async fn container(service: Parts<'_>, names: (&str, &str), call: ContainerCall,
     match call {
         ContainerCall::FeedRanges => {
             let open = open(service.containers, names, &read::<Address>(body)?).await?;
-            answered(service.containers, &open, open.container.backend().feed_ranges().await)
+            answered(service.containers, &open, open.store.backend().feed_ranges().await)
         }
         ContainerCall::ReadChanges => {
             let (address, request) = read::<(Address, ReadChanges)>(body)?;
             let open = open(service.containers, names, &address).await?;
-            answered(service.containers, &open, open.container.backend().read_changes(request).await)
+            answered(service.containers, &open, open.store.backend().read_changes(request).await)
         }
         ContainerCall::ReadItem => {
             let (address, key) = read::<(Address, ItemKey)>(body)?;
             let open = open(service.containers, names, &address).await?;
-            answered(service.containers, &open, open.container.backend().read_item(&key).await)
+            answered(service.containers, &open, open.store.backend().read_item(&key).await)
         }
         ContainerCall::Write => {
             let (address, batch) = read::<(Address, Batch)>(body)?;
             let open = open(service.containers, names, &address).await?;
-            answered(service.containers, &open, open.container.backend().write(batch).await)
+            answered(service.containers, &open, open.store.backend().write(batch).await)
         }
         ContainerCall::ListItems => {
             let (address, request) = read::<(Address, ListItems)>(body)?;
             let open = open(service.containers, names, &address).await?;
-            answered(service.containers, &open, open.container.backend().list_items(request).await)
+            answered(service.containers, &open, open.store.backend().list_items(request).await)
         }
     }
 }

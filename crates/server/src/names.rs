@@ -28,9 +28,12 @@ names! {
     LSN = "lsn";
     MAX_ITEM_COUNT = "x-ms-max-item-count";
     MS_DATE = "x-ms-date";
+    NOT_ACTED_ON = "x-changefeed-not-acted-on";
     OFFER_THROUGHPUT = "x-ms-offer-throughput";
     PARTITION_KEY = "x-ms-documentdb-partitionkey";
+    POST_TRIGGERS = "x-ms-documentdb-post-trigger-include";
     PREFER = "prefer";
+    PRE_TRIGGERS = "x-ms-documentdb-pre-trigger-include";
     QUERY_FEATURES = "x-ms-cosmos-supported-query-features";
     RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
     READ_KEY_TYPE = "x-ms-read-key-type";

@@ -1,7 +1,11 @@
-//! Throughput: databases and containers have offers, which are kept, shown and changed. Nothing is held to them; SDKs
-//! and tools like to read and set them.
+//! Throughput: databases and containers have offers, which are kept, shown and changed. Nothing is held to them, but the
+//! number of ranges follows them as in the service.
 
-use changefeed_core::{ContainerInfo, DatabaseInfo, DatabaseSpec, ErrorKind, ResourceId, Result, Timestamp};
+use std::cmp::Reverse;
+
+use changefeed_core::{
+    ContainerInfo, DatabaseInfo, DatabaseSpec, Epk, ErrorKind, FeedRange, PhysicalRange, ResourceId, Result, Timestamp,
+};
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -18,6 +22,12 @@ pub(crate) const THROUGHPUT: &str = "_changefeed_throughput";
 
 /// What a container has if nobody said otherwise.
 const DEFAULT_THROUGHPUT: u64 = 400;
+
+/// What one range can do: the service gives a container one for each.
+const UNITS_PER_RANGE: u64 = 10_000;
+
+/// The most ranges that a container is given.
+const MOST_RANGES: usize = 1000;
 
 /// Members that the store does not know.
 type Members = Map<String, Value>;
@@ -45,6 +55,9 @@ pub(crate) async fn one(service: &Service, request: &Request<'_>, id: &str) -> A
                     service.catalog.replace_database(DatabaseSpec { name, extra }).await.map(Offer::Database)
                 }
                 Offer::Container(database, ContainerInfo { mut spec, .. }) => {
+                    if service.ranges.is_none() {
+                        split_up_to(service, &database, &spec.name, ranges(throughput)).await?;
+                    }
                     set_throughput(&mut spec.extra, throughput);
                     let replaced = service.catalog.replace_container(&database, spec).await;
                     replaced.map(|info| Offer::Container(database, info))
@@ -118,6 +131,41 @@ pub(crate) enum Throughput {
     Fixed(u64),
     /// As needed, up to so many.
     UpTo(u64),
+}
+
+/// How many ranges the service gives a container of this throughput.
+pub(crate) fn ranges(throughput: Option<Throughput>) -> usize {
+    let (Throughput::Fixed(units) | Throughput::UpTo(units)) =
+        throughput.unwrap_or(Throughput::Fixed(DEFAULT_THROUGHPUT));
+    usize::try_from(units.div_ceil(UNITS_PER_RANGE)).unwrap_or(MOST_RANGES).clamp(1, MOST_RANGES)
+}
+
+/// Splits the widest ranges of a container until it has this many. Ranges are never merged: the service does not, either.
+async fn split_up_to(service: &Service, database: &str, container: &str, wanted: usize) -> Answer<()> {
+    let open = service.containers.get(database, container).await?;
+    let mut live = open.fresh_ranges().await?;
+    while live.len() < wanted {
+        // Of equally wide ones the first.
+        let widest = |range: &&PhysicalRange| (width(&range.range), Reverse(range.range.clone()));
+        let Some(widest) = live.iter().max_by_key(widest) else { return Ok(()) };
+        match service.catalog.split(database, container, &widest.id, None).await {
+            // Somebody else split or merged it.
+            Err(error) if matches!(error.kind(), ErrorKind::RangeGone | ErrorKind::RangeNotFound) => {}
+            other => drop(other.map_err(|error| Problem::from_catalog(&error))?),
+        }
+        live = open.fresh_ranges().await?;
+    }
+    Ok(())
+}
+
+/// How much of the key space a range has, by the first bytes of its bounds.
+fn width(range: &FeedRange) -> u64 {
+    let first = |key: &Epk| {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().zip(key.as_bytes()).for_each(|(byte, own)| *byte = *own);
+        u64::from_be_bytes(bytes)
+    };
+    first(range.max_exclusive()).saturating_sub(first(range.min_inclusive()))
 }
 
 /// The throughput of a database or of a container.

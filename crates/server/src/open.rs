@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -16,7 +16,10 @@ use hyper::header::HeaderValue;
 use parking_lot::{Mutex, RwLock};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 
-use crate::session;
+use crate::{
+    charges, session,
+    unique_keys::{UNIQUE_KEY_POLICY, UniqueBackend, UniqueKeys},
+};
 
 /// How old the known ranges of a container may be, in milliseconds. Splits through this server are known at once.
 const RANGES_AGE_MILLIS: u64 = 1000;
@@ -30,7 +33,10 @@ const PATCH_TURNS: usize = 64;
 /// A container and what answers about it need.
 #[derive(Debug)]
 pub(crate) struct Open {
+    /// The container; every response has a charge.
     pub(crate) container: Container,
+    /// The container as the store has it, for calls of the contract itself.
+    pub(crate) store: Container,
     /// Its resource id, as text.
     pub(crate) rid: String,
     /// `dbs/{rid}/colls/{rid}/`.
@@ -60,7 +66,8 @@ impl Open {
             rid: text,
             link: format!("dbs/{database}/colls/{rid}/"),
             name_link,
-            container,
+            container: charges::charged(&container),
+            store: container,
             newest: AtomicU64::new(0),
             place: Mutex::new(None),
             ranges: Mutex::new(None),
@@ -207,11 +214,13 @@ pub(crate) struct Containers {
     catalog: Arc<dyn Catalog>,
     clock: Arc<dyn Clock>,
     open: RwLock<BTreeMap<String, BTreeMap<String, Arc<Open>>>>,
+    /// Containers with unique keys: writes take turns, under whatever name the container was opened.
+    unique: Mutex<BTreeMap<ResourceId, Weak<UniqueBackend>>>,
 }
 
 impl Containers {
     pub(crate) fn new(catalog: Arc<dyn Catalog>, clock: Arc<dyn Clock>) -> Self {
-        Self { catalog, clock, open: RwLock::new(BTreeMap::new()) }
+        Self { catalog, clock, open: RwLock::new(BTreeMap::new()), unique: Mutex::default() }
     }
 
     /// The container under these segments of a path: names or resource ids.
@@ -226,9 +235,32 @@ impl Containers {
             },
             Ok(found) => found,
         };
+        let found = self.with_unique_keys(found).await?;
         let open = Arc::new(Open::new(found, Arc::clone(&self.clock)));
         self.open.write().entry(database.to_owned()).or_default().insert(container.to_owned(), Arc::clone(&open));
         Ok(open)
+    }
+
+    /// The container with its unique keys enforced, if it has any.
+    async fn with_unique_keys(&self, container: Container) -> Result<Container> {
+        let identity = container.identity();
+        let all = self.catalog.list_containers(&identity.database_name).await?;
+        let info = all.iter().find(|info| info.rid == identity.container);
+        let policy = info.and_then(|info| info.spec.extra.get(UNIQUE_KEY_POLICY));
+        // One that was stored by other means and cannot be read has no keys.
+        let keys = UniqueKeys::parse(policy).unwrap_or_default();
+        if keys.is_empty() {
+            return Ok(container);
+        }
+        let mut unique = self.unique.lock();
+        unique.retain(|_, backend| backend.strong_count() > 0);
+        let known = unique.get(&identity.container).and_then(Weak::upgrade);
+        let backend = known.unwrap_or_else(|| {
+            let backend = Arc::new(UniqueBackend::new(container.backend(), keys));
+            unique.insert(identity.container, Arc::downgrade(&backend));
+            backend
+        });
+        Ok(Container::new(backend))
     }
 
     /// Forgets a container that turned out to be gone, under whatever name.

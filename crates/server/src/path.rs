@@ -11,6 +11,9 @@ const MAX_PATH_BYTES: usize = 8 * 1024;
 /// The most segments that a path has: one to an item.
 const MAX_SEGMENTS: usize = 6;
 
+/// The type of a partition key, as it is signed.
+pub(crate) const PARTITION_KEY: &str = "partitionkey";
+
 /// The first segment of our own calls.
 pub(crate) const ADMIN: &str = changefeed_protocol::PREFIX;
 
@@ -31,6 +34,8 @@ pub enum Target<'a> {
     Items(Cow<'a, str>, Cow<'a, str>),
     /// One item: database, container, item.
     Item(Cow<'a, str>, Cow<'a, str>, Cow<'a, str>),
+    /// All items of a partition key of a container, to be deleted.
+    PartitionKeyDelete(Cow<'a, str>, Cow<'a, str>),
     /// The partition key ranges of a container.
     Ranges(Cow<'a, str>, Cow<'a, str>),
     /// One of the feeds of a container that are always empty here (`sprocs`, `triggers`, `udfs`, `conflicts`), or
@@ -131,6 +136,9 @@ fn target<'a>(segments: &[Cow<'a, str>]) -> Option<(Target<'a>, &'static str)> {
         ["dbs", _, "colls", _, "docs"] => (Target::Items(at(1), at(3)), "docs"),
         ["dbs", _, "colls", _, "docs", _] => (Target::Item(at(1), at(3), at(5)), "docs"),
         ["dbs", _, "colls", _, "pkranges"] => (Target::Ranges(at(1), at(3)), "pkranges"),
+        ["dbs", _, "colls", _, "operations", "partitionkeydelete"] => {
+            (Target::PartitionKeyDelete(at(1), at(3)), PARTITION_KEY)
+        }
         ["dbs", _, "colls", _, kind] | ["dbs", _, "colls", _, kind, _] => {
             let kind = ["sprocs", "triggers", "udfs", "conflicts"].into_iter().find(|known| known == kind)?;
             (Target::Scripts(at(1), at(3), kind, segments.get(5).cloned()), kind)
@@ -146,8 +154,10 @@ fn target<'a>(segments: &[Cow<'a, str>]) -> Option<(Target<'a>, &'static str)> {
 /// last one in lower case. Some clients sign what they send, others what it means, so both forms are tried.
 fn links<'a>(raw: &'a str, segments: &[Cow<'a, str>], kind: &str) -> Vec<Cow<'a, str>> {
     let names_owner = segments.len() % 2 == 1 && kind != ADMIN;
-    let count = segments.len() - usize::from(names_owner);
-    let as_sent = if names_owner { raw.rsplit_once('/').map_or("", |(owner, _)| owner) } else { raw };
+    // What is done with a container is signed as the container.
+    let beyond = if kind == PARTITION_KEY { 2 } else { usize::from(names_owner) };
+    let count = segments.len() - beyond;
+    let as_sent = (0..beyond).fold(raw, |raw, _| raw.rsplit_once('/').map_or("", |(owner, _)| owner));
     let mut links = Vec::with_capacity(3);
     if raw.contains('%') {
         let meant = segments[..count].join("/");
@@ -187,6 +197,8 @@ mod tests {
         );
         assert_eq!(target_of("/dbs/a/colls/b/pkranges"), Target::Ranges(s("a"), s("b")));
         assert_eq!(target_of("/offers/abc="), Target::Offer(s("abc=")));
+        let deletion = target_of("/dbs/a/colls/b/operations/partitionkeydelete/");
+        assert_eq!(deletion, Target::PartitionKeyDelete(s("a"), s("b")));
         assert_eq!(target_of("/_changefeed/split"), Target::Admin(s("split")));
         for path in ["/x", "/dbs/a/b", "/dbs/a/colls/b/docs/c/attachments", "/_changefeed", "/dbs/a/colls/b/sprocs/c/d"]
         {
@@ -211,6 +223,7 @@ mod tests {
         let links = |path: &'static str| Path::parse(path).unwrap().links;
         assert_eq!(links("/dbs/db1/colls/c1/docs"), ["dbs/db1/colls/c1"]);
         assert_eq!(links("/dbs/db1/colls/c1/docs/A%20b"), ["dbs/db1/colls/c1/docs/A b", "dbs/db1/colls/c1/docs/A%20b"]);
+        assert_eq!(links("/dbs/db1/colls/c1/operations/partitionkeydelete"), ["dbs/db1/colls/c1"]);
         assert_eq!(links("/offers"), ["", ""][..1]);
         assert_eq!(links("/offers/AbC="), ["offers/AbC=", "abc="]);
         assert_eq!(links("/dbs/ADyiAA==/colls/ADyiAIABAAE=/pkranges").last().unwrap(), "adyiaiabaae=");

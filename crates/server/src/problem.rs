@@ -6,6 +6,9 @@ use changefeed_core::{Error, ErrorKind};
 use hyper::{HeaderMap, StatusCode};
 use serde_json::json;
 
+/// How the service says that there is nothing under a name.
+const RESOURCE_NOT_FOUND: &str = "Resource Not Found:";
+
 /// Substatus codes that clients branch on.
 pub(crate) mod substatus {
     /// The partition key of the header is not that of the item, or has the wrong number of values.
@@ -51,7 +54,7 @@ impl Problem {
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, message).substatus(0)
+        Self::new(StatusCode::NOT_FOUND, format!("{RESOURCE_NOT_FOUND} {}", message.into())).substatus(0)
     }
 
     pub(crate) fn method_not_allowed(what: &str) -> Self {
@@ -92,7 +95,10 @@ impl Problem {
             Kind::UnknownFormat | Kind::Corrupt | Kind::Io => (StatusCode::INTERNAL_SERVER_ERROR, None),
             _ => (StatusCode::BAD_REQUEST, None),
         };
-        let mut message = error.message().to_owned();
+        let mut message = match service_text(error.kind()) {
+            Some(text) => format!("{text} {}", error.message()),
+            None => error.message().to_owned(),
+        };
         let mut cause = std::error::Error::source(error);
         while let Some(error) = cause {
             message = format!("{message}: {error}");
@@ -108,6 +114,7 @@ impl Problem {
         let mut problem = Self::from_store(error);
         if problem.status == StatusCode::NOT_FOUND {
             problem.substatus = Some(0);
+            problem.message = format!("{RESOURCE_NOT_FOUND} {}", error.message());
         }
         problem
     }
@@ -138,6 +145,25 @@ impl Problem {
         let message = format!("Message: {errors}\r\nActivityId: {activity}, changefeed/{}", env!("CARGO_PKG_VERSION"));
         json!({ "code": self.code(), "message": message }).to_string().into_bytes()
     }
+}
+
+/// How the service words a refusal; tools and suites look for it. What we have to say follows.
+fn service_text(kind: ErrorKind) -> Option<&'static str> {
+    use ErrorKind as Kind;
+    Some(match kind {
+        Kind::ItemNotFound => RESOURCE_NOT_FOUND,
+        Kind::ContainerNotFound | Kind::DatabaseNotFound => "Owner resource does not exist:",
+        Kind::AlreadyExists => "Entity with the specified id already exists in the system:",
+        Kind::PreconditionFailed | Kind::BadETag => {
+            "Operation cannot be performed because one of the specified precondition is not met:"
+        }
+        Kind::TooLarge => "Request size is too large:",
+        Kind::WrongPartitionKey => {
+            "Partition key provided either doesn't correspond to definition in the collection or doesn't match partition \
+             key field values specified in the document:"
+        }
+        _ => return None,
+    })
 }
 
 impl From<Error> for Problem {

@@ -19,7 +19,7 @@ use self::{
 pub(crate) use self::{kept::KeptQueries, workers::Workers};
 use crate::{
     exchange::{Reply, Request},
-    lists, names,
+    indexing, lists, names,
     net::timer::Deadline,
     open::Open,
     problem::{Answer, Problem},
@@ -55,10 +55,29 @@ fn millis(now: Timestamp) -> i64 {
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Refuses a query that the service could not answer: one that sorts by several paths without a composite index for them.
+async fn check_sorting(service: &Service, query: &Bound, open: &Open) -> Answer<()> {
+    let sorted = query.sort_paths();
+    if sorted.len() < 2 {
+        return Ok(());
+    }
+    let identity = open.identity();
+    let containers = service.catalog.list_containers(&identity.database_name).await?;
+    let info = containers.iter().find(|info| info.rid == identity.container);
+    if indexing::can_sort(info.and_then(|info| info.spec.extra.get("indexingPolicy")), &sorted) {
+        return Ok(());
+    }
+    Err(Problem::bad_request(
+        "The order by query does not have a corresponding composite index that it can be served from: add one with these \
+         paths and directions to compositeIndexes of the container's indexingPolicy",
+    ))
+}
+
 /// One page of the answer to a query over items.
 pub(crate) async fn items(service: &Service, request: &Request<'_>, open: &Arc<Open>) -> Answer<Reply> {
     let now = service.clock.wall();
     let query = bound_elsewhere(service, request).await?;
+    check_sorting(service, &query, open).await?;
     let scope = scope::of_request(request, open)?;
     let range = scope::live(&scope, open).await?;
     let max_items = request.max_items()?.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE);
@@ -156,8 +175,9 @@ fn key_value(value: &Value) -> Option<PartitionKeyValue> {
 }
 
 /// How a client should spread a query over ranges.
-pub(crate) fn plan(request: &Request<'_>, open: &Open) -> Answer<Reply> {
+pub(crate) async fn plan(service: &Service, request: &Request<'_>, open: &Open) -> Answer<Reply> {
     let query = bound(request)?;
+    check_sorting(service, &query, open).await?;
     let paths: Vec<&str> = open.identity().partition_key.paths().collect();
     let supported = request.text(&names::QUERY_FEATURES)?;
     let mut plan = query.plan(supported).map_err(|error| refused(&error))?;

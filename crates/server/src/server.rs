@@ -109,7 +109,7 @@ pub struct Builder {
     tls: Option<Tls>,
     limits: Limits,
     account: String,
-    ranges: usize,
+    ranges: Option<usize>,
     retention: Option<Duration>,
     faults: bool,
     clock: Arc<dyn Clock>,
@@ -127,7 +127,7 @@ impl Builder {
             tls: None,
             limits: Limits::default(),
             account: "changefeed".to_owned(),
-            ranges: 1,
+            ranges: None,
             retention: Some(Duration::from_secs(10 * 60)),
             faults: false,
             clock: Arc::new(SystemClock),
@@ -180,9 +180,10 @@ impl Builder {
         self
     }
 
-    /// How many ranges a new container begins with. Default: 1.
+    /// How many ranges a new container begins with. Default: as many as its throughput needs, as in Azure: one for each
+    /// 10,000 request units a second; raising the throughput splits ranges.
     pub fn ranges(mut self, ranges: usize) -> Self {
-        self.ranges = ranges;
+        self.ranges = Some(ranges);
         self
     }
 
@@ -234,8 +235,8 @@ impl Builder {
                  CERT,KEY, or --allow-plain if something in front speaks TLS"
             ));
         }
-        if self.ranges == 0 || self.ranges > 1000 {
-            return refuse(format!("a container begins with 1 to 1000 ranges, not {}", self.ranges));
+        if let Some(ranges) = self.ranges.filter(|ranges| *ranges == 0 || *ranges > 1000) {
+            return refuse(format!("a container begins with 1 to 1000 ranges, not {ranges}"));
         }
         self.limits.check()?;
         let bad_tls = |message: String| Error::new(ErrorKind::InvalidArgument, message);

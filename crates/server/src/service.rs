@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Catalog, Clock, ContainerInfo, DatabaseInfo, DatabaseSpec, Mode};
+use changefeed_core::{Catalog, Clock, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Mode};
 use hyper::{
     Method, StatusCode,
     header::{self, HeaderValue},
@@ -19,10 +19,12 @@ use crate::{
     faults::{Faults, Trouble},
     feed, host_check, items, lists, names, offers,
     open::{Containers, Open},
+    partition_key_delete,
     path::Target,
     problem::{Answer, Problem, substatus},
     query, session,
     storage::Storage,
+    unique_keys::{UNIQUE_KEY_POLICY, UniqueKeys},
 };
 
 /// Everything that answers need.
@@ -33,8 +35,8 @@ pub(crate) struct Service {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keys: RwLock<Keys>,
     pub(crate) account: String,
-    /// How many ranges a new container begins with.
-    pub(crate) ranges: usize,
+    /// How many ranges a new container begins with; none if that follows its throughput.
+    pub(crate) ranges: Option<usize>,
     /// How long all-versions mode looks back in containers that do not say.
     pub(crate) retention: Option<Duration>,
     pub(crate) faults: Faults,
@@ -126,6 +128,7 @@ impl Service {
             Target::Items(database, container)
             | Target::Item(database, container, _)
             | Target::Ranges(database, container)
+            | Target::PartitionKeyDelete(database, container)
             | Target::Scripts(database, container, ..) => self.inside(request, database, container).await,
         }
     }
@@ -162,6 +165,9 @@ impl Service {
                 return Err(Problem::not_found(message).substatus(substatus::READ_SESSION_NOT_AVAILABLE));
             }
         }
+        if !is_read(request) {
+            refuse_triggers(request)?;
+        }
         match (&request.path.target, &request.method) {
             (Target::Ranges(..), &Method::GET) => Box::pin(ranges(request, open)).await,
             (Target::Scripts(.., kind, None), &Method::GET) => empty_feed(request, &open.rid, script_member(kind)),
@@ -180,11 +186,14 @@ impl Service {
             (Target::Items(..), &Method::POST) if request.flag(&names::IS_BATCH) => {
                 Box::pin(batch::run(request, open)).await
             }
-            (Target::Items(..), &Method::POST) if request.flag(&names::IS_QUERY_PLAN) => query::plan(request, open),
+            (Target::Items(..), &Method::POST) if request.flag(&names::IS_QUERY_PLAN) => {
+                Box::pin(query::plan(self, request, open)).await
+            }
             (Target::Items(..), &Method::POST) if is_query(request) => {
                 Box::pin(query::items(self, request, open)).await
             }
             (Target::Items(..), &Method::POST) => items::create(request, open).await,
+            (Target::PartitionKeyDelete(..), &Method::POST) => Box::pin(partition_key_delete::run(request, open)).await,
             (Target::Item(.., id), &Method::GET) => items::read(request, open, id).await,
             (Target::Item(.., id), &Method::PUT) => items::replace(request, open, id).await,
             (Target::Item(.., id), &Method::PATCH) => Box::pin(items::patch(request, open, id)).await,
@@ -243,11 +252,13 @@ impl Service {
         })?;
         match request.method {
             Method::POST if !is_query(request) => {
-                let mut spec = account::container_spec(&request.body, self.ranges, self.retention)?;
-                offers::set_throughput(&mut spec.extra, offers::asked(request)?);
+                let throughput = offers::asked(request)?;
+                let ranges = self.ranges.unwrap_or_else(|| offers::ranges(throughput));
+                let mut spec = account::container_spec(&request.body, ranges, self.retention)?;
+                offers::set_throughput(&mut spec.extra, throughput);
                 let created = self.catalog.create_container(&database.name, spec).await;
                 let info = created.map_err(|error| Problem::from_catalog(&error))?;
-                Ok(shown_container(StatusCode::CREATED, &info, &database.name))
+                Ok(written_container(StatusCode::CREATED, &info, &database.name))
             }
             Method::GET | Method::POST => {
                 let all = self.catalog.list_containers(&database.name).await?;
@@ -276,11 +287,12 @@ impl Service {
                 if spec.name != *name {
                     return Err(Problem::bad_request(format!("the body names {}, but the path {name}", spec.name)));
                 }
+                keep_unique_keys(&mut spec, &info.spec)?;
                 offers::keep_throughput(&mut spec.extra, &info.spec.extra);
                 let replaced = self.catalog.replace_container(&database.name, spec).await;
                 let info = replaced.map_err(|error| Problem::from_catalog(&error))?;
                 self.containers.forget(&info.rid);
-                Ok(shown_container(StatusCode::OK, &info, &database.name))
+                Ok(written_container(StatusCode::OK, &info, &database.name))
             }
             Method::DELETE => {
                 check_if_match(request, &account::container_etag(info))?;
@@ -328,6 +340,33 @@ fn is_read(request: &Request<'_>) -> bool {
     }
 }
 
+/// Unique keys are made with a container and stay as they are.
+fn keep_unique_keys(spec: &mut ContainerSpec, old: &ContainerSpec) -> Answer<()> {
+    let Some(policy) = old.extra.get(UNIQUE_KEY_POLICY) else {
+        return match UniqueKeys::parse(spec.extra.get(UNIQUE_KEY_POLICY))?.is_empty() {
+            true => Ok(()),
+            false => Err(Problem::bad_request("Unique keys cannot be added to a container: create another one")),
+        };
+    };
+    let given = spec.extra.entry(UNIQUE_KEY_POLICY).or_insert_with(|| policy.clone());
+    if UniqueKeys::parse(Some(given))? != UniqueKeys::parse(Some(policy))? {
+        return Err(Problem::bad_request("Unique keys of a container cannot be modified: create another one"));
+    }
+    Ok(())
+}
+
+/// There are no triggers here; a write that names one must not be performed without it.
+fn refuse_triggers(request: &Request<'_>) -> Answer<()> {
+    for header in [&names::PRE_TRIGGERS, &names::POST_TRIGGERS] {
+        if let Some(triggers) = request.text(header)? {
+            return Err(Problem::bad_request(format!(
+                "the trigger {triggers} of {header} does not exist: triggers are not supported"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn check_if_match(request: &Request<'_>, etag: &str) -> Answer<()> {
     match request.text(&header::IF_MATCH)? {
         Some(wanted) if wanted != "*" && wanted != etag => {
@@ -335,6 +374,18 @@ fn check_if_match(request: &Request<'_>, etag: &str) -> Answer<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// A container that was created or replaced; says which of its settings have no effect.
+fn written_container(status: StatusCode, info: &ContainerInfo, database: &str) -> Reply {
+    let mut reply = shown_container(status, info, database);
+    let without_effect = account::not_acted_on(&info.spec);
+    if !without_effect.is_empty() {
+        let settings = without_effect.join(", ");
+        tracing::warn!(database, container = %info.spec.name, settings, "settings are kept but not acted on");
+        reply.set_text(&names::NOT_ACTED_ON, &settings);
+    }
+    reply
 }
 
 fn shown_container(status: StatusCode, info: &ContainerInfo, database: &str) -> Reply {

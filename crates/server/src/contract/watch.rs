@@ -212,7 +212,7 @@ async fn run(mut commands: mpsc::Receiver<Command>, fire: impl Fn(u64)) {
                         continue;
                     }
                     let (wait, handle) = abortable(async move {
-                        open.container.backend().changed(&wait.range, &wait.continuation).await;
+                        open.store.backend().changed(&wait.range, &wait.continuation).await;
                         id
                     });
                     waits.push(Box::pin(wait));

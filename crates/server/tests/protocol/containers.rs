@@ -58,7 +58,9 @@ async fn settings_that_are_not_understood_are_kept_and_those_that_are_can_change
     let mut client = world.client().await;
     let more = json!({
         "uniqueKeyPolicy": { "uniqueKeys": [] }, "computedProperties": [{ "name": "n", "query": "SELECT VALUE 1" }],
-        "indexingPolicy": { "indexingMode": "none", "automatic": false },
+        "indexingPolicy": {
+            "indexingMode": "none", "automatic": false, "includedPaths": [], "excludedPaths": [],
+        },
     });
     let mut body = json!({ "id": "x", "partitionKey": { "paths": ["/t", "/u"], "kind": "MultiHash", "version": 2 } });
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -4,6 +4,7 @@
 
 mod account;
 mod all_versions;
+mod as_in_azure;
 mod as_the_service;
 mod charges;
 mod containers;

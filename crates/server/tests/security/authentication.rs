@@ -18,7 +18,7 @@ struct Route {
 }
 
 /// An example of each kind of target. `every_kind_of_target_is_in_the_table` fails if one is missing.
-const PATHS: [&str; 13] = [
+const PATHS: [&str; 14] = [
     "/",
     "/dbs",
     "/dbs/db",
@@ -26,6 +26,7 @@ const PATHS: [&str; 13] = [
     "/dbs/db/colls/c",
     "/dbs/db/colls/c/docs",
     "/dbs/db/colls/c/docs/one",
+    "/dbs/db/colls/c/operations/partitionkeydelete",
     "/dbs/db/colls/c/pkranges",
     "/dbs/db/colls/c/sprocs",
     "/dbs/db/users",
@@ -73,6 +74,7 @@ fn routes(path: &str) -> Vec<Route> {
                 write(Ask::delete(path).key("a")),
             ]
         }
+        Target::PartitionKeyDelete(..) => vec![write(Ask::new("POST", path).key("a"))],
         Target::Ranges(..) | Target::Users(..) => vec![read(Ask::get(path))],
         Target::Scripts(..) => vec![read(Ask::get(path)), write(Ask::post(path, json!({ "id": "s" })))],
         Target::Offers => vec![read(Ask::get(path)), query()],
