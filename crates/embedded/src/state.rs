@@ -58,7 +58,7 @@ impl State {
             if let Some(segment) = segments.0.get_mut(&entry.location.segment) {
                 segment.used += u64::from(entry.location.bytes);
             }
-            index.apply(entry, &mut |location| segments.bury(location));
+            index.apply(entry, &mut |location| segments.mark_dead(location));
         }
     }
 
@@ -75,7 +75,7 @@ impl State {
                     .or_insert_with(|| ContainerIndex::new(ranges.clone(), history, time_to_live));
                 index.purged = index.purged.max(container.history_since);
                 if (index.history, index.time_to_live) != (history, time_to_live) {
-                    index.settle(history, time_to_live, now, &mut |location| segments.bury(location));
+                    index.settle(history, time_to_live, now, &mut |location| segments.mark_dead(location));
                 }
                 index.relayout(ranges);
                 self.containers.insert(container.number, Arc::new(container));
@@ -89,7 +89,7 @@ impl State {
         self.containers.remove(&number);
         if let Some(index) = self.indexes.remove(&number) {
             for entry in index.entries() {
-                self.segments.bury(entry.location);
+                self.segments.mark_dead(entry.location);
             }
         }
     }
@@ -132,7 +132,7 @@ impl Rebuild {
             }
         };
         let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
-        // Nothing dies while the containers' settings are unknown, so there is nothing to bury.
+        // Nothing dies while the containers' settings are unknown, so there is nothing to mark.
         index.apply(Entry::new(header, key, location), &mut |_| {});
     }
 
@@ -146,7 +146,7 @@ impl Rebuild {
         let catalog = state.indexes.entry(CATALOG).or_insert_with(ContainerIndex::unsettled);
         let segments = &mut state.segments;
         let history = crate::index::container::History::Off;
-        catalog.settle(history, changefeed_core::TimeToLive::Off, now, &mut |location| segments.bury(location));
+        catalog.settle(history, changefeed_core::TimeToLive::Off, now, &mut |location| segments.mark_dead(location));
         for (id, body) in self.descriptors {
             let descriptor = serde_json::from_slice(&body).map_err(|error| {
                 Error::new(ErrorKind::Corrupt, format!("the descriptor {id} cannot be read")).with_source(error)

@@ -270,16 +270,16 @@ impl Committer {
         let mut state = shared.state.write();
         let crate::state::State { indexes, segments, .. } = &mut *state;
         let mut left = PURGE_RECORDS;
-        let mut buried = false;
+        let mut found_dead = false;
         for index in indexes.values_mut() {
-            let mut bury = |location| {
-                buried = true;
-                segments.bury(location);
+            let mut on_dead = |location| {
+                found_dead = true;
+                segments.mark_dead(location);
             };
-            left = index.purge(now.as_millis(), left, &mut bury);
+            left = index.purge(now.as_millis(), left, &mut on_dead);
         }
         drop(state);
-        if buried {
+        if found_dead {
             shared.maintenance_wanted();
         }
         Ok(expired || left == 0)

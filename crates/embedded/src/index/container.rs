@@ -152,14 +152,14 @@ impl ContainerIndex {
         self.expiring.iter().take_while(move |(at, _)| *at <= now).map(|(_, key)| key)
     }
 
-    /// Takes in a record that is newer than all others of its container. `bury` hears of records that died.
-    pub(crate) fn apply(&mut self, entry: Entry, bury: &mut impl FnMut(Location)) {
+    /// Takes in a record that is newer than all others of its container. `on_dead` hears of records that died.
+    pub(crate) fn apply(&mut self, entry: Entry, on_dead: &mut impl FnMut(Location)) {
         self.newest = self.newest.max(entry.place.lsn);
         let key = Arc::clone(&entry.key);
         let (place, kind, timestamp) = (entry.place, entry.kind, entry.timestamp);
         let state = ItemState { place, ordinal: entry.ordinal, live: kind == RecordKind::Put, stale: 0 };
         if let Some(old) = self.items.insert(&key, state) {
-            self.supersede(&key, old.place, timestamp, bury);
+            self.supersede(&key, old.place, timestamp, on_dead);
             let stale = old.stale + u32::from(old.live);
             if stale > 0
                 && let Some(state) = self.items.get_mut(&key)
@@ -179,33 +179,33 @@ impl ContainerIndex {
         }
         if kind != RecordKind::Put {
             match self.history {
-                History::Off => self.hide_delete(&key, place, bury),
+                History::Off => self.hide_delete(&key, place, on_dead),
                 _ => self.retired.push_back((timestamp, key, place)),
             }
         }
     }
 
     /// Ends the reign of the newest record of a key.
-    fn supersede(&mut self, key: &Arc<Key>, place: Place, at: u64, bury: &mut impl FnMut(Location)) {
+    fn supersede(&mut self, key: &Arc<Key>, place: Place, at: u64, on_dead: &mut impl FnMut(Location)) {
         let fate = if self.history == History::Off { Fate::Dead } else { Fate::Superseded { at } };
         let Some(entry) = self.set_fate(key, place, fate) else { return };
         if let Some(expiry) = self.expires_at(&entry) {
             self.expiring.remove(&(expiry, Arc::clone(key)));
         }
         match fate {
-            Fate::Dead => bury(entry.location),
+            Fate::Dead => on_dead(entry.location),
             _ => self.retired.push_back((at, Arc::clone(key), place)),
         }
     }
 
     /// A delete that no reader needs: it stays only as long as older records of its key are on disk.
-    fn hide_delete(&mut self, key: &Arc<Key>, place: Place, bury: &mut impl FnMut(Location)) {
+    fn hide_delete(&mut self, key: &Arc<Key>, place: Place, on_dead: &mut impl FnMut(Location)) {
         let needed = self.items.get(key).is_some_and(|state| state.place == place && state.stale > 0);
         let fate = if needed { Fate::Tombstone } else { Fate::Dead };
         if let Some(entry) = self.set_fate(key, place, fate)
             && !needed
         {
-            bury(entry.location);
+            on_dead(entry.location);
             self.items.remove(key);
         }
     }
@@ -219,7 +219,7 @@ impl ContainerIndex {
     }
 
     /// Lets go of history whose retention ended before `now`, at most `limit` records. Returns what is left of `limit`.
-    pub(crate) fn purge(&mut self, now: u64, limit: usize, bury: &mut impl FnMut(Location)) -> usize {
+    pub(crate) fn purge(&mut self, now: u64, limit: usize, on_dead: &mut impl FnMut(Location)) -> usize {
         let retention = match self.history {
             History::Off => 0,
             History::Milliseconds(retention) => retention,
@@ -233,12 +233,12 @@ impl ContainerIndex {
             match entry.fate {
                 Fate::Superseded { at } if at.saturating_add(retention) < now => {
                     if let Some(entry) = self.set_fate(&key, place, Fate::Dead) {
-                        bury(entry.location);
+                        on_dead(entry.location);
                     }
                     self.purged = self.purged.max(place.lsn);
                 }
                 Fate::Newest if entry.kind != RecordKind::Put => {
-                    self.hide_delete(&key, place, bury);
+                    self.hide_delete(&key, place, on_dead);
                     self.purged = self.purged.max(place.lsn);
                 }
                 _ => {}
@@ -260,7 +260,7 @@ impl ContainerIndex {
     }
 
     /// Notes that compaction dropped an old version of an item.
-    pub(crate) fn dropped(&mut self, key: &Arc<Key>, bury: &mut impl FnMut(Location)) {
+    pub(crate) fn dropped(&mut self, key: &Arc<Key>, on_dead: &mut impl FnMut(Location)) {
         let Some(state) = self.items.get_mut(key) else { return };
         state.stale = state.stale.saturating_sub(1);
         let (live, place) = (state.live, state.place);
@@ -269,7 +269,7 @@ impl ContainerIndex {
         }
         let entry = self.range_of(&key.epk).and_then(|range| range.feed.find(place));
         if entry.is_some_and(|entry| entry.fate == Fate::Tombstone) {
-            self.hide_delete(key, place, bury);
+            self.hide_delete(key, place, on_dead);
         }
     }
 
@@ -279,7 +279,7 @@ impl ContainerIndex {
         history: History,
         time_to_live: TimeToLive,
         now: u64,
-        bury: &mut impl FnMut(Location),
+        on_dead: &mut impl FnMut(Location),
     ) {
         self.time_to_live = time_to_live;
         self.expiring.clear();
@@ -288,7 +288,7 @@ impl ContainerIndex {
         self.expiring.extend(dated);
         self.history = history;
         // Without history every retired record is due, whatever its time.
-        self.purge(if history == History::Off { u64::MAX } else { now }, usize::MAX, bury);
+        self.purge(if history == History::Off { u64::MAX } else { now }, usize::MAX, on_dead);
     }
 
     /// Cuts the key space anew. Ranges that keep their id keep their feed and those who wait for it.

@@ -291,12 +291,12 @@ impl<'a> Rewrite<'a> {
         for (found, to) in self.moved {
             let index = indexes.get_mut(&found.container);
             if !index.is_some_and(|index| index.moved(&found.key.epk, found.place, found.location, to)) {
-                segments.bury(to);
+                segments.mark_dead(to);
             }
         }
         for found in self.dropped.into_iter().filter(|found| found.kind == RecordKind::Put) {
             if let Some(index) = indexes.get_mut(&found.container) {
-                index.dropped(&found.key, &mut |location| segments.bury(location));
+                index.dropped(&found.key, &mut |location| segments.mark_dead(location));
             }
         }
     }

@@ -64,7 +64,7 @@ pub(crate) struct Segments(pub(crate) BTreeMap<u32, Segment>);
 
 impl Segments {
     /// Notes that a record means nothing any more.
-    pub(crate) fn bury(&mut self, location: Location) {
+    pub(crate) fn mark_dead(&mut self, location: Location) {
         if let Some(segment) = self.0.get_mut(&location.segment) {
             segment.dead += u64::from(location.bytes);
         }
