@@ -89,8 +89,8 @@ fn hosts_with_a_bad_network_lose_nothing_and_come_back_after_a_cut() {
     ledger.catches_up(&writer);
 
     writer.stop();
+    ledger.catches_up(&writer);
     bad.stop();
     good.stop();
-    ledger.catches_up(&writer);
     eprintln!("{} changes, {} of them twice", ledger.len(), ledger.duplicates());
 }

@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    thread::JoinHandle,
     time::Duration,
 };
 
@@ -24,6 +25,7 @@ const KEYS: usize = 12;
 pub(crate) struct Writer {
     acknowledged: Arc<Mutex<Vec<String>>>,
     ended: Arc<AtomicBool>,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl Writer {
@@ -35,9 +37,9 @@ impl Writer {
     /// Writes until told to stop, in a thread with a runtime of its own. What fails is written under another id.
     #[expect(clippy::disallowed_methods, reason = "a pace, not a wait for something")]
     pub(crate) fn with_pace(endpoint: String, pace: Duration) -> Self {
-        let writer = Self { acknowledged: Arc::default(), ended: Arc::default() };
+        let writer = Self { acknowledged: Arc::default(), ended: Arc::default(), thread: Arc::default() };
         let own = writer.clone();
-        std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let orders = open(&endpoint).await;
@@ -53,6 +55,7 @@ impl Writer {
                 }
             });
         });
+        *writer.thread.lock().unwrap() = Some(thread);
         writer
     }
 
@@ -66,8 +69,12 @@ impl Writer {
         eventually("orders being written", || self.count() >= before + more);
     }
 
+    /// Stops, and waits for the answer to the last order: none is acknowledged after this.
     pub(crate) fn stop(&self) {
         self.ended.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.lock().unwrap().take() {
+            thread.join().unwrap();
+        }
     }
 }
 

@@ -114,8 +114,8 @@ fn a_fleet_of_processes_loses_nothing_whatever_happens_to_it() {
     eventually("both hosts at work", || ledger.instances(before) == ["d", "e"].map(str::to_owned).into());
 
     writer.stop();
+    ledger.catches_up(&writer);
     fourth.stop();
     fifth.stop();
-    ledger.catches_up(&writer);
     drop(server);
 }
