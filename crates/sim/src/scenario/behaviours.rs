@@ -296,9 +296,12 @@ impl Apply<'_> {
             let pick = if with_split { None } else { self.one_or_all() };
             self.scenario.faults.push(Fault { at, kind: FaultKind::Operator(OperatorCommand::Seek { pick, to }) });
             if with_split {
-                // The split is noticed within a poll interval, while the seek moves lease after lease.
+                // A split is noticed within a poll interval, while the seek moves lease after lease: often enough only if
+                // that interval is not much longer than both take.
+                let poll = self.scenario.processor.poll.min(1000);
+                self.scenario.processor.poll = poll;
                 for _ in 0..3 {
-                    let before = self.rng.below(self.scenario.processor.poll);
+                    let before = self.rng.below(poll);
                     let kind = FaultKind::Split { pick: self.rng.number() };
                     self.scenario.faults.push(Fault { at: at.saturating_sub(before), kind });
                 }
