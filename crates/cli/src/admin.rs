@@ -1,20 +1,21 @@
 //! `ranges`, `split`, `merge`, `throttle`, `fault`, `verify`.
 
-use std::{fmt::Write as _, future::Future};
+use std::fmt::Write as _;
 
 use changefeed_core::{Epk, PhysicalRange, RangeId};
 use hyper::Method;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    args::{FaultArgs, MergeArgs, RangesArgs, SplitArgs, ThrottleArgs, VerifyArgs},
-    exit::{Exit, Result, print},
-    store::{Store, names},
+    args::{ContainerName, FaultArgs, MergeArgs, RangesArgs, SplitArgs, StoreArgs, ThrottleArgs, VerifyArgs},
+    exit::{Exit, Result, block_on, print},
+    remote::Remote,
+    store::{Missing, Store, is_url},
 };
 
 /// A range as it is shown.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 struct Range {
     id: String,
     min: String,
@@ -33,10 +34,6 @@ impl From<&PhysicalRange> for Range {
     }
 }
 
-fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
-}
-
 fn show(ranges: &[Range], json: bool) -> Result<Exit> {
     if json {
         print(&format!("{}\n", serde_json::to_string(ranges)?))?;
@@ -53,94 +50,60 @@ fn show(ranges: &[Range], json: bool) -> Result<Exit> {
 }
 
 pub(crate) fn ranges(args: &RangesArgs) -> Result<Exit> {
-    let (database, container) = names(&args.container)?;
-    let found: Vec<Range> = match Store::open(&args.store)? {
-        Store::Folder(engine) => block_on(async {
-            let container = engine.catalog().container(database, container).await?;
-            let ranges = container.feed_ranges().await?;
-            engine.close().await?;
-            Ok(ranges.iter().map(Range::from).collect())
-        })?,
-        Store::Server(remote) => {
-            let path = ["dbs", database, "colls", container, "pkranges"];
-            let answer = block_on(remote.call(&Method::GET, &path, None))?;
-            let ranges = answer.get("PartitionKeyRanges").cloned().unwrap_or_default();
-            let ranges: Vec<Value> = serde_json::from_value(ranges)?;
-            let text = |range: &Value, name: &str| range.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
-            let parents = |range: &Value| {
-                let parents = range.get("parents").and_then(Value::as_array).cloned().unwrap_or_default();
-                parents.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-            };
-            let range = |range: &Value| Range {
-                id: text(range, "id"),
-                min: text(range, "minInclusive"),
-                max: text(range, "maxExclusive"),
-                parents: parents(range),
-            };
-            ranges.iter().map(range).collect()
-        }
-    };
-    show(&found, args.json)
+    on_store(&args.store, args.json, async |store| Ok(store.container(&args.container).await?.feed_ranges().await?))
 }
 
 pub(crate) fn split(args: &SplitArgs) -> Result<Exit> {
-    let (database, container) = names(&args.container)?;
+    let ContainerName { database, container } = &args.container;
     let at: Option<Epk> = args.at.as_deref().map(str::parse).transpose()?;
     let range: RangeId = args.range.parse()?;
-    let children = match Store::open(&args.store)? {
-        Store::Folder(engine) => block_on(async {
-            let children = engine.catalog().split(database, container, &range, at).await?;
-            engine.close().await?;
-            Ok(children.iter().map(Range::from).collect())
-        })?,
-        Store::Server(remote) => {
-            let mut body = json!({ "container": args.container, "range": range });
-            if let Some(at) = at {
-                body["at"] = at.to_string().into();
-            }
-            shown(block_on(remote.call(&Method::POST, &["_changefeed", "split"], Some(body)))?)?
-        }
-    };
-    show(&children, args.json)
+    on_store(&args.store, args.json, async |store| Ok(store.catalog().split(database, container, &range, at).await?))
 }
 
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
-    let (database, container) = names(&args.container)?;
+    let ContainerName { database, container } = &args.container;
     let [a, b] = args.ranges.as_slice() else { return Err("--ranges takes two ids, such as --ranges 0,1".into()) };
     let ranges: [RangeId; 2] = [a.parse()?, b.parse()?];
-    let merged = match Store::open(&args.store)? {
-        Store::Folder(engine) => block_on(async {
-            let merged = engine.catalog().merge(database, container, [&ranges[0], &ranges[1]]).await?;
-            engine.close().await?;
-            Ok(vec![Range::from(&merged)])
-        })?,
-        Store::Server(remote) => {
-            let body = json!({ "container": args.container, "ranges": ranges });
-            shown(block_on(remote.call(&Method::POST, &["_changefeed", "merge"], Some(body)))?)?
-        }
-    };
-    show(&merged, args.json)
+    on_store(&args.store, args.json, async |store| {
+        Ok(vec![store.catalog().merge(database, container, [&ranges[0], &ranges[1]]).await?])
+    })
 }
 
-fn shown(answer: Value) -> Result<Vec<Range>> {
-    Ok(serde_json::from_value(answer.get("ranges").cloned().unwrap_or_default())?)
+/// Shows the ranges that `work` gives back.
+fn on_store(
+    args: &StoreArgs,
+    json: bool,
+    work: impl AsyncFnOnce(&Store) -> Result<Vec<PhysicalRange>>,
+) -> Result<Exit> {
+    let store = Store::open(args, Missing::Refused)?;
+    let ranges = block_on(async {
+        let ranges = work(&store).await?;
+        store.close().await?;
+        Ok(ranges)
+    })?;
+    show(&ranges.iter().map(Range::from).collect::<Vec<_>>(), json)
+}
+
+/// The server, for what only servers can do.
+fn server(args: &StoreArgs) -> Result<Remote> {
+    if is_url(&args.store) {
+        return Remote::new(args);
+    }
+    Err("this needs a server: pass its URL, such as --store http://127.0.0.1:8081".into())
 }
 
 pub(crate) fn throttle(args: &ThrottleArgs) -> Result<Exit> {
-    if let Some(container) = &args.container {
-        names(container)?;
-    }
     let mut body = json!({ "seconds": args.seconds, "retryAfterMs": args.retry_after_ms });
     if let Some(container) = &args.container {
-        body["container"] = container.as_str().into();
+        body["container"] = container.to_string().into();
     }
-    let remote = Store::server(&args.store)?;
+    let remote = server(&args.store)?;
     block_on(remote.call(&Method::POST, &["_changefeed", "throttle"], Some(body)))?;
     Ok(Exit::Good)
 }
 
 pub(crate) fn fault(args: &FaultArgs) -> Result<Exit> {
-    let remote = Store::server(&args.store)?;
+    let remote = server(&args.store)?;
     let path = ["_changefeed", "faults"];
     if args.clear {
         block_on(remote.call(&Method::DELETE, &path, None))?;
@@ -161,16 +124,16 @@ pub(crate) fn fault(args: &FaultArgs) -> Result<Exit> {
 }
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
-    let found = match Store::open(&args.store)? {
-        Store::Folder(engine) => block_on(async {
-            let found = changefeed_server::verify(&engine.catalog()).await?;
-            engine.close().await?;
+    let found = if is_url(&args.store.store) {
+        let answer = block_on(Remote::new(&args.store)?.call(&Method::POST, &["_changefeed", "verify"], None))?;
+        answer.get("found").cloned().unwrap_or_default()
+    } else {
+        let store = Store::open(&args.store, Missing::Refused)?;
+        block_on(async {
+            let found = changefeed_server::verify(store.catalog()).await?;
+            store.close().await?;
             Ok(serde_json::to_value(found)?)
-        })?,
-        Store::Server(remote) => {
-            let answer = block_on(remote.call(&Method::POST, &["_changefeed", "verify"], None))?;
-            answer.get("found").cloned().unwrap_or_default()
-        }
+        })?
     };
     if args.json {
         print(&format!("{found}\n"))?;

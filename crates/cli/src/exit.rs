@@ -6,6 +6,8 @@ use std::{
     process::ExitCode,
 };
 
+use tokio::signal::unix::{SignalKind, signal};
+
 /// Any error: nobody handles them here, they are only shown.
 pub(crate) type Error = Box<dyn StdError + Send + Sync>;
 
@@ -50,11 +52,37 @@ pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
     Exit::Failed
 }
 
-/// Writes a result to stdout. A reader that has gone away (`| head`) is not an error.
-pub(crate) fn print(text: &str) -> Result<()> {
+/// Whether somebody got it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Printed {
+    Whole,
+    /// The reader of a pipe has gone away, as `| head` does: no reason to complain, but one to end.
+    NobodyReads,
+}
+
+/// Writes a result to stdout.
+pub(crate) fn print(text: &str) -> Result<Printed> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|error| format!("write to stdout: {error}").into()),
+        Ok(()) => Ok(Printed::Whole),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Printed::NobodyReads),
+        Err(error) => Err(format!("write to stdout: {error}").into()),
+    }
+}
+
+/// Does the work of a sub-command that needs no threads of its own.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// Waits for Ctrl-C or SIGTERM; for ever if signals cannot be heard.
+pub(crate) async fn interrupted() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }

@@ -4,32 +4,66 @@
 
 mod admin;
 mod args;
+mod change_line;
+mod clock;
+mod control;
+mod dead_letters;
 mod demo;
 mod exit;
+mod inspect;
+mod keys;
+mod load;
 mod remote;
+mod run;
 mod serve;
 mod store;
+mod table;
+mod tail;
 
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
+
 use self::{
     args::{Args, Command},
-    exit::report,
+    control::Wanted,
+    exit::{Exit, Result, print, report},
 };
 
 fn main() -> ExitCode {
-    let outcome = match Args::from_command_line().command {
+    match work(Args::from_command_line().command) {
+        Ok(exit) => exit.into(),
+        Err(error) => report(&*error).into(),
+    }
+}
+
+fn work(command: Command) -> Result<Exit> {
+    match command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Tail(args) => tail::tail(&args),
+        Command::Load(args) => load::load(&args),
+        Command::Lag(args) => inspect::lag(&args),
+        Command::Explain(args) => inspect::explain(&args),
+        Command::Leases(args) => inspect::leases(&args),
+        Command::Seek(args) => control::seek(&args),
+        Command::Pause(args) => control::pause(&args, Wanted::Paused),
+        Command::Resume(args) => control::pause(&args, Wanted::Resumed),
+        Command::DeadLetters(args) => dead_letters::dead_letters(&args),
         Command::Ranges(args) => admin::ranges(&args),
         Command::Split(args) => admin::split(&args),
         Command::Merge(args) => admin::merge(&args),
         Command::Throttle(args) => admin::throttle(&args),
         Command::Fault(args) => admin::fault(&args),
         Command::Verify(args) => admin::verify(&args),
-    };
-    match outcome {
-        Ok(exit) => exit.into(),
-        Err(error) => report(&*error).into(),
+        Command::Completions { shell } => completions(shell),
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "changefeed", &mut script);
+    print(&String::from_utf8(script)?)?;
+    Ok(Exit::Good)
 }

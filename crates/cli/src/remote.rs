@@ -1,6 +1,6 @@
 //! A server at the other end of a connection: one signed request at a time.
 
-use std::{fs, net::IpAddr, sync::Arc, time::SystemTime};
+use std::{fs, sync::Arc};
 
 use bytes::Bytes;
 use changefeed_server::auth::Keys;
@@ -17,10 +17,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{args::StoreArgs, exit::Result, serve};
-
-/// The variable that holds the account's key.
-const KEY_VARIABLE: &str = "CHANGEFEED_KEY";
+use crate::{args::StoreArgs, clock, exit::Result, keys};
 
 /// What stands in a path as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'=');
@@ -40,17 +37,8 @@ impl Remote {
         let host = uri.host().ok_or_else(|| format!("--store {}: a URL needs a host", args.store))?.to_owned();
         let secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let is_loopback = is_loopback(&host);
-        let keys = match (&args.key_file, std::env::var(KEY_VARIABLE)) {
-            (Some(file), _) => serve::keys(file)?,
-            (None, Ok(key)) => {
-                Keys::parse(&key).map_err(|problem| format!("the variable {KEY_VARIABLE}: {problem}"))?
-            }
-            (None, Err(_)) if is_loopback => Keys::emulator(),
-            (None, Err(_)) => {
-                return Err(format!("{host} needs the account's key: pass --key-file or set {KEY_VARIABLE}").into());
-            }
-        };
+        let is_loopback = keys::is_loopback(&host);
+        let keys = Keys::parse(&keys::of_client(args, &host)?)?;
         let tls = secure.then(|| tls(args, is_loopback)).transpose()?;
         Ok(Self { host, port, tls, keys })
     }
@@ -98,7 +86,7 @@ impl Remote {
     }
 
     fn request(&self, method: &Method, path: &[&str], body: Option<Value>) -> Result<Request<Full<Bytes>>> {
-        let date = httpdate::fmt_http_date(now());
+        let date = httpdate::fmt_http_date(clock::date());
         // A feed is signed with the link of its owner, our own calls with their whole path.
         let (kind, link) = match path {
             ["_changefeed", ..] => ("_changefeed", path.join("/")),
@@ -117,16 +105,6 @@ impl Remote {
             .header("connection", "close")
             .body(Full::new(body.map(|body| Bytes::from(body.to_string())).unwrap_or_default()))?)
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "requests carry the real date")]
-fn now() -> SystemTime {
-    SystemTime::now()
-}
-
-fn is_loopback(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// The sentence inside the message of an error.

@@ -1,9 +1,9 @@
 //! `changefeed serve`: a store on a socket.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use changefeed_embedded::Engine;
-use changefeed_server::{Health, Server, Storage, Tls, auth::Keys, self_signed};
+use changefeed_server::{Health, Server, Storage, Tls, self_signed};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,10 +12,9 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::{
     args::ServeArgs,
     exit::{Exit, Result, print},
+    keys,
+    store::MEMORY,
 };
-
-/// What `--store` says for a store that is gone with its server.
-const MEMORY: &str = "memory";
 
 /// Serves until a signal asks it to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
@@ -32,7 +31,7 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let (tls, certificate) = tls(args.tls.as_deref())?;
-    let keys = args.key_file.as_deref().map(keys).transpose()?;
+    let keys = args.key_file.as_deref().map(keys::in_file).transpose()?;
     let engine = Engine::builder().account_host(&args.account_host);
     let engine = if args.store == Path::new(MEMORY) { engine.in_memory()? } else { engine.open(&args.store)? };
     let mut builder = Server::builder(engine.catalog())
@@ -108,20 +107,10 @@ fn reload(args: &ServeArgs, server: &Server) {
         tracing::error!(%error, "the certificate stays as it is");
     }
     let Some(file) = &args.key_file else { return };
-    let changed = keys(file).and_then(|keys| Ok(server.set_keys(keys)?));
+    let changed = keys::in_file(file).and_then(|keys| Ok(server.set_keys(keys)?));
     if let Err(error) = changed {
         tracing::error!(%error, "the keys stay as they are");
     }
-}
-
-/// The keys in a file.
-pub(crate) fn keys(file: &Path) -> Result<Keys> {
-    let text = fs::read_to_string(file).map_err(|error| format!("read the key file {}: {error}", file.display()))?;
-    if fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
-        let file = file.display();
-        tracing::warn!(%file, "others can read the key file: run chmod 600 on it");
-    }
-    Ok(Keys::parse(&text).map_err(|problem| format!("{}: {problem}", file.display()))?)
 }
 
 /// What `--tls` says, and the certificate that clients have to trust.

@@ -1,0 +1,168 @@
+//! The arguments of `run`: the delegate, and the options of a processor.
+
+use std::time::Duration;
+
+use clap::Args as Arguments;
+
+use super::{
+    data::positive,
+    moment::{Moment, duration},
+    store::{ContainerName, ProcessorArgs},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  changefeed run mailer --store ./data \\
+    --container shop/orders --leases shop/leases --from beginning --print
+  changefeed run mailer --store http://localhost:8081 \\
+    --container shop/orders --leases shop/leases \\
+    --exec 'jq -r .id >> ids.txt'
+
+--exec runs the command by `sh -c` for each batch, with one change on each line of stdin, as --print --json prints them.
+Exit code 0 means that the batch is done; any other fails the attempt, and the batch is retried. The command must end by
+itself when stdin ends. At --delegate-timeout its whole process group is killed. With --results it may say what became
+of single changes, one line of JSON each on stdout; changes that it does not mention are done:
+  {\"change_id\": \"...\", \"result\": \"done\" | \"skip\" | \"retry\" | \"dead-letter\", \"after\": \"5s\", \"reason\": \"...\"}
+Variables: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT.
+
+Ends on Ctrl-C and SIGTERM: running calls are finished, leases are handed over.";
+
+/// Runs a host with a ready-made delegate: prints changes, or runs a command for each batch
+#[derive(Debug, Arguments)]
+#[command(after_long_help = EXAMPLES, after_help = "See --help for examples and for how --exec works.")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) processor: ProcessorArgs,
+
+    /// Opens everything, changes nothing, and says what would run
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Ends when it has caught up
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// What goes to stderr
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = ["off", "error", "warn", "info", "debug", "trace"])]
+    pub(crate) log: String,
+
+    #[command(flatten)]
+    pub(crate) delegate: DelegateArgs,
+
+    #[command(flatten)]
+    pub(crate) options: OptionArgs,
+}
+
+/// What happens to a change.
+#[derive(Debug, Arguments)]
+#[command(next_help_heading = "Delegate")]
+pub(crate) struct DelegateArgs {
+    /// Prints each change
+    #[arg(long, required_unless_present = "exec")]
+    pub(crate) print: bool,
+
+    /// Prints each change as one line of JSON
+    #[arg(long, requires = "print")]
+    pub(crate) json: bool,
+
+    /// Runs this command for each batch
+    #[arg(long, value_name = "COMMAND", conflicts_with = "print")]
+    pub(crate) exec: Option<String>,
+
+    /// Reads results for single changes from the command's stdout
+    #[arg(long, requires = "exec", conflicts_with = "print")]
+    pub(crate) results: bool,
+}
+
+/// The options of a processor. What is not given stays as the library has it.
+#[derive(Debug, Arguments)]
+#[command(next_help_heading = "Options of the processor")]
+pub(crate) struct OptionArgs {
+    /// Name of this host [default: a name that no other host has]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) instance: Option<String>,
+
+    /// Where a processor that starts for the first time begins: `beginning`, `now`, a time, or '10m ago'
+    #[arg(long, value_name = "WHEN", default_value = "now")]
+    pub(crate) from: Moment,
+
+    /// Delivers all versions and deletes, instead of the newest version of each item
+    #[arg(long)]
+    pub(crate) all_versions: bool,
+
+    /// Changes in a batch, at most
+    #[arg(long, value_name = "N")]
+    pub(crate) max_items: Option<usize>,
+
+    /// Leases of this host, at most
+    #[arg(long, value_name = "N")]
+    pub(crate) max_leases: Option<usize>,
+
+    /// Calls of this host at once, at most
+    #[arg(long, value_name = "N")]
+    pub(crate) max_concurrent_calls: Option<usize>,
+
+    /// Bytes that this host has read and not yet delivered, at most
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_bytes_in_flight: Option<usize>,
+
+    /// Request units a second of this host, at most
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) max_request_units_per_second: Option<f64>,
+
+    /// How often a range without changes is read, where the store does not tell
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) poll_interval: Option<Duration>,
+
+    /// How long a read of the feed may take
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) read_timeout: Option<Duration>,
+
+    /// How long a call may take before it counts as failed [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) delegate_timeout: Option<Duration>,
+
+    /// A call that takes longer is reported
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) slow_after: Option<Duration>,
+
+    /// A lease whose batch has failed so often is reported as stalled
+    #[arg(long, value_name = "N")]
+    pub(crate) stalled_after: Option<u32>,
+
+    /// How long a stop waits for running calls
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) stop_deadline: Option<Duration>,
+
+    /// Takes leases from a living host that does not hand them over in this time [default: never]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) steal_after: Option<Duration>,
+
+    /// Stores progress so often at most [default: after each batch]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) checkpoint_every: Option<Duration>,
+
+    /// How often a host looks for leases to take
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) acquire_interval: Option<Duration>,
+
+    /// How often a lease is renewed
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) renew_interval: Option<Duration>,
+
+    /// How long a lease that is not renewed is kept
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) expiration: Option<Duration>,
+
+    /// Puts items that keep failing into this container, which is made if need be
+    #[arg(long, value_name = "DB/NAME", env = "CHANGEFEED_DEAD_LETTERS", hide_env_values = true)]
+    pub(crate) dead_letters: Option<ContainerName>,
+
+    /// Attempts before an item becomes a dead letter
+    #[arg(long, value_name = "N", requires = "dead_letters")]
+    pub(crate) dead_letter_after: Option<u32>,
+
+    /// How long dead letters are kept [default: until they are deleted]
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "dead_letters")]
+    pub(crate) dead_letter_ttl: Option<Duration>,
+}

@@ -1,0 +1,79 @@
+//! The arguments that name a store, a container in it, and a processor on it.
+
+use std::{
+    fmt::{self, Display},
+    path::PathBuf,
+    str::FromStr,
+};
+
+use clap::Args as Arguments;
+
+/// Which store, and how to get in.
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct StoreArgs {
+    /// Folder of a store that nobody else has open, the http(s):// endpoint of `changefeed serve`, or `memory`, which
+    /// keeps nothing
+    #[arg(long, value_name = "DIR|URL", env = "CHANGEFEED_STORE", help_heading = "Store", hide_env_values = true)]
+    pub(crate) store: String,
+
+    /// File with the account's key [default: the variable CHANGEFEED_KEY, or the emulator's key on loopback]
+    #[arg(long, value_name = "FILE", env = "CHANGEFEED_KEY_FILE", help_heading = "Store", hide_env_values = true)]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Certificate in PEM form that vouches for an https:// server [default: those of the operating system]
+    #[arg(long, value_name = "FILE", env = "CHANGEFEED_CA_FILE", help_heading = "Store", hide_env_values = true)]
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// A processor, which is a name, a monitored container and a lease container.
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct ProcessorArgs {
+    /// Name of the processor
+    #[arg(value_name = "PROCESSOR")]
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The monitored container, as database/container
+    #[arg(long, value_name = "DB/NAME", env = "CHANGEFEED_CONTAINER", help_heading = "Store", hide_env_values = true)]
+    pub(crate) container: ContainerName,
+
+    /// The lease container, as database/container
+    #[arg(long, value_name = "DB/NAME", env = "CHANGEFEED_LEASES", help_heading = "Store", hide_env_values = true)]
+    pub(crate) leases: ContainerName,
+
+    /// The store of the lease container, if it is another one; it takes the same key and certificate
+    #[arg(
+        long,
+        value_name = "DIR|URL",
+        env = "CHANGEFEED_LEASE_STORE",
+        help_heading = "Store",
+        hide_env_values = true
+    )]
+    pub(crate) lease_store: Option<String>,
+}
+
+/// The names of a database and of a container in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ContainerName {
+    pub(crate) database: String,
+    pub(crate) container: String,
+}
+
+impl Display for ContainerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.database, self.container)
+    }
+}
+
+impl FromStr for ContainerName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split_once('/')
+            .filter(|(database, name)| !database.is_empty() && !name.is_empty() && !name.contains('/'))
+            .map(|(database, name)| Self { database: database.to_owned(), container: name.to_owned() })
+            .ok_or_else(|| "pass it as database/container, for example shop/orders".to_owned())
+    }
+}

@@ -1,0 +1,244 @@
+//! The arguments of what looks into a processor and repairs it: `lag`, `explain`, `leases`, `seek`, `pause`, `resume`,
+//! `dead-letters`.
+
+use clap::{Args as Arguments, Subcommand};
+
+use super::{
+    data::positive,
+    moment::Moment,
+    store::{ContainerName, ProcessorArgs, StoreArgs},
+};
+
+/// Shows how far a processor is behind, lease by lease
+///
+/// Exit code 1 if a lease document cannot be read.
+#[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed lag mailer --store ./data \\
+    --container shop/orders --leases shop/leases")]
+pub(crate) struct LagArgs {
+    #[command(flatten)]
+    pub(crate) processor: ProcessorArgs,
+
+    /// Prints JSON: total, behind_seconds, leases, broken
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Says for each lease what it is doing, and why nothing happens if nothing does
+///
+/// Exit code 1 if a lease needs attention.
+#[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed explain mailer --store ./data \\
+    --container shop/orders --leases shop/leases")]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) processor: ProcessorArgs,
+
+    /// Only this lease, as `changefeed leases list` shows it
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) lease: Option<String>,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Lists leases, or shows one
+#[derive(Debug, Arguments)]
+pub(crate) struct LeasesArgs {
+    #[command(subcommand)]
+    pub(crate) command: LeasesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LeasesCommand {
+    /// One line for each lease: owner, state, how far behind
+    #[command(after_help = "\
+Example:
+  changefeed leases list mailer --store ./data \\
+    --container shop/orders --leases shop/leases")]
+    List {
+        #[command(flatten)]
+        processor: ProcessorArgs,
+
+        /// Prints JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The document of a lease, as it is stored
+    #[command(after_help = "\
+Example:
+  changefeed leases show mailer 0 --store ./data \\
+    --container shop/orders --leases shop/leases")]
+    Show {
+        #[command(flatten)]
+        processor: ProcessorArgs,
+
+        /// The lease, as `changefeed leases list` shows it
+        #[arg(value_name = "TOKEN")]
+        lease: String,
+    },
+}
+
+/// Moves a processor to another position, back or forward; hosts may be running
+#[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed seek mailer --to '1h ago' --dry-run --store ./data \\
+    --container shop/orders --leases shop/leases")]
+pub(crate) struct SeekArgs {
+    #[command(flatten)]
+    pub(crate) processor: ProcessorArgs,
+
+    /// Where to: `beginning`, `now`, a time such as 2026-01-31T12:00:00Z, or '10m ago'
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) to: Moment,
+
+    /// Only this lease, as `changefeed leases list` shows it [default: all]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) lease: Option<String>,
+
+    /// Shows what would be done, and does nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Lets no work begin on leases until they are resumed; what is running is finished first
+#[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed pause mailer --store ./data \\
+    --container shop/orders --leases shop/leases")]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    pub(crate) processor: ProcessorArgs,
+
+    /// Only this lease, as `changefeed leases list` shows it [default: all]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) lease: Option<String>,
+
+    /// Shows what would be done, and does nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Lists, shows, redrives or deletes dead letters
+#[derive(Debug, Arguments)]
+pub(crate) struct DeadLettersArgs {
+    #[command(subcommand)]
+    pub(crate) command: DeadLettersCommand,
+}
+
+/// Which dead letters.
+#[derive(Debug, Arguments)]
+pub(crate) struct LettersArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The dead-letter container, as database/container
+    #[arg(
+        long,
+        value_name = "DB/NAME",
+        env = "CHANGEFEED_DEAD_LETTERS",
+        help_heading = "Store",
+        hide_env_values = true
+    )]
+    pub(crate) dead_letters: ContainerName,
+
+    /// Only those of this processor
+    #[arg(long, value_name = "NAME")]
+    pub(crate) processor: Option<String>,
+
+    /// Only those whose last error contains this
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) error: Option<String>,
+
+    /// Only those of the item with this id
+    #[arg(long, value_name = "ID")]
+    pub(crate) item: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadLettersCommand {
+    /// Lists dead letters, grouped by their error
+    #[command(after_help = "\
+Example:
+  changefeed dead-letters list --store ./data --dead-letters shop/rejected")]
+    List {
+        #[command(flatten)]
+        letters: LettersArgs,
+
+        /// Prints JSON, a line for each
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows one dead letter whole, as JSON
+    Show {
+        #[command(flatten)]
+        letters: LettersArgs,
+
+        /// Its id, as `changefeed dead-letters list` shows it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Writes the items of dead letters into the monitored container again, so that they are delivered again
+    Redrive {
+        #[command(flatten)]
+        letters: LettersArgs,
+
+        /// The monitored container, as database/container
+        #[arg(
+            long,
+            value_name = "DB/NAME",
+            env = "CHANGEFEED_CONTAINER",
+            help_heading = "Store",
+            hide_env_values = true
+        )]
+        container: ContainerName,
+
+        /// So many a second at most
+        #[arg(long, value_name = "N", value_parser = positive)]
+        rate: Option<f64>,
+
+        /// Also items that have changed since, whose newer version is then lost
+        #[arg(long)]
+        overwrite: bool,
+
+        /// Shows what would be done, and does nothing
+        #[arg(long)]
+        dry_run: bool,
+
+        /// Prints JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Deletes dead letters for good
+    Purge {
+        #[command(flatten)]
+        letters: LettersArgs,
+
+        /// Only those that failed before this: a time such as 2026-01-31T12:00:00Z, or '7d ago'
+        #[arg(long, value_name = "WHEN")]
+        before: Option<Moment>,
+
+        /// Really deletes them; without it shows what would be deleted
+        #[arg(long)]
+        yes: bool,
+
+        /// Prints JSON
+        #[arg(long)]
+        json: bool,
+    },
+}

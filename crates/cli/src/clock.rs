@@ -1,0 +1,27 @@
+//! The real time, in one place: the command runs in no simulation.
+#![expect(clippy::disallowed_methods, reason = "the command lives in real time")]
+
+use std::time::{Duration, Instant, SystemTime};
+
+use changefeed_core::Timestamp;
+
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+pub(crate) fn date() -> SystemTime {
+    SystemTime::now()
+}
+
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}
+
+pub(crate) async fn sleep(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// Waits for `work`, but not longer than `time`.
+pub(crate) async fn at_most(time: Duration, work: impl Future<Output = ()>) {
+    let _ = tokio::time::timeout(time, work).await;
+}

@@ -1,0 +1,97 @@
+//! `seek`, `pause`, `resume`: operator commands, written into leases for their owners to see.
+
+use changefeed::{Control, Estimator, LeaseState, LeaseToken, Moved, Scope};
+
+use crate::{
+    args::{PauseArgs, SeekArgs},
+    exit::{Exit, Result, print},
+    inspect::on,
+    store::ProcessorStores,
+    table::Table,
+};
+
+/// `changefeed seek`.
+pub(crate) fn seek(args: &SeekArgs) -> Result<Exit> {
+    let moved = on(&args.processor, async |on| {
+        let control = Control::new(&on.name, &on.monitored, &on.leases);
+        let seek = control.seek(args.to.into(), scope(args.lease.as_deref())?);
+        Ok(if args.dry_run { seek.dry_run().await? } else { seek.apply().await? })
+    })?;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&moved)?))?;
+    } else {
+        print(&seek_text(&moved, args.dry_run))?;
+    }
+    Ok(Exit::Good)
+}
+
+fn seek_text(moved: &[Moved], dry_run: bool) -> String {
+    let mut table = Table::new(["lease", "owner", "from", "to"]);
+    for Moved { lease, owner, from, to, .. } in moved {
+        let owner = owner.clone().unwrap_or_else(|| "-".to_owned());
+        table.row([lease.to_string(), owner, from.to_string(), to.to_string()]);
+    }
+    let done = if dry_run { "would be moved; nothing was done" } else { "moved; owners follow with their next write" };
+    format!("{}\n{} {done}\n", table.text(), leases(moved.len()))
+}
+
+/// Whether work is to end or to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Paused,
+    Resumed,
+}
+
+/// `changefeed pause` and `changefeed resume`.
+pub(crate) fn pause(args: &PauseArgs, wanted: Wanted) -> Result<Exit> {
+    let changed = on(&args.processor, async |on| {
+        let control = Control::new(&on.name, &on.monitored, &on.leases);
+        let scope = scope(args.lease.as_deref())?;
+        match wanted {
+            _ if args.dry_run => would_change(on, &scope, wanted).await,
+            Wanted::Paused => Ok(control.pause(scope).await?),
+            Wanted::Resumed => Ok(control.resume(scope).await?),
+        }
+    })?;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&changed)?))?;
+        return Ok(Exit::Good);
+    }
+    let verb = if wanted == Wanted::Paused { "paused" } else { "resumed" };
+    let tokens: Vec<&str> = changed.iter().map(LeaseToken::as_str).collect();
+    print(&match (tokens.as_slice(), args.dry_run) {
+        ([], _) => format!("nothing to do: no lease that is meant can be {verb}\n"),
+        (tokens, true) => format!("{} would be {verb}: {}\n", leases(tokens.len()), tokens.join(", ")),
+        (tokens, false) => format!("{} {verb}: {}\n", leases(tokens.len()), tokens.join(", ")),
+    })?;
+    Ok(Exit::Good)
+}
+
+async fn would_change(on: &ProcessorStores, scope: &Scope, wanted: Wanted) -> Result<Vec<LeaseToken>> {
+    let lag = Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?;
+    if let Scope::Lease(token) = scope
+        && !lag.leases.iter().any(|lease| lease.lease == *token)
+    {
+        return Err(format!("there is no lease {token}: see `changefeed leases list {}`", on.name).into());
+    }
+    let is_meant =
+        |token: &LeaseToken| matches!(scope, Scope::All) || matches!(scope, Scope::Lease(one) if one == token);
+    let is_paused = |state: LeaseState| state == LeaseState::Paused;
+    let found = lag.leases.into_iter().filter(|lease| {
+        is_meant(&lease.lease)
+            && lease.state != LeaseState::Missing
+            && is_paused(lease.state) != (wanted == Wanted::Paused)
+    });
+    Ok(found.map(|lease| lease.lease).collect())
+}
+
+fn scope(lease: Option<&str>) -> Result<Scope> {
+    Ok(match lease {
+        Some(token) => Scope::Lease(token.parse().map_err(|error| format!("--lease {token}: {error}"))?),
+        None => Scope::All,
+    })
+}
+
+fn leases(count: usize) -> String {
+    if count == 1 { "1 lease".to_owned() } else { format!("{count} leases") }
+}

@@ -1,0 +1,174 @@
+//! `lag`, `explain`, `leases`: what a processor is doing, from outside.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use changefeed::{
+    Cause, Estimator, Explain, Explanation, Lag, LeaseLag, LeaseState, LeaseToken, lease::prefix::LeasePrefix,
+};
+use changefeed_core::Item;
+use serde_json::{Value, json};
+
+use crate::{
+    args::{ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs},
+    exit::{Exit, Result, block_on, print},
+    store::ProcessorStores,
+    table::Table,
+};
+
+/// `changefeed lag`.
+pub(crate) fn lag(args: &LagArgs) -> Result<Exit> {
+    let lag = on(&args.processor, async |on| Ok(Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?))?;
+    if args.json {
+        let leases: Vec<Value> = lag.leases.iter().map(lease_json).collect();
+        let shown = json!({
+            "total": lag.changes, "behind_seconds": lag.behind.as_secs_f64(), "leases": leases, "broken": lag.broken,
+        });
+        print(&format!("{shown}\n"))?;
+    } else {
+        print(&lag_text(&args.processor.name, &lag))?;
+    }
+    Ok(if lag.broken.is_empty() { Exit::Good } else { Exit::Unhealthy })
+}
+
+fn lease_json(lease: &LeaseLag) -> Value {
+    json!({
+        "lease": lease.lease.as_str(), "owner": lease.owner, "state": state(lease.state), "changes": lease.changes,
+        "estimated": lease.estimated, "behind_seconds": lease.behind.as_secs_f64(),
+    })
+}
+
+fn lag_text(name: &str, lag: &Lag) -> String {
+    let mut text = match lag.changes {
+        0 => format!("{name} has caught up\n"),
+        1 => format!("{name} is 1 change behind, for {}\n", length(lag.behind)),
+        changes => format!("{name} is {changes} changes behind; the oldest has waited for {}\n", length(lag.behind)),
+    };
+    text.push('\n');
+    text.push_str(&lease_table(&lag.leases).text());
+    for document in &lag.broken {
+        text.push_str(&format!("\nlease document {document} cannot be read: see `changefeed explain {name}`\n"));
+    }
+    text
+}
+
+fn lease_table(leases: &[LeaseLag]) -> Table {
+    let mut table = Table::new(["lease", "state", "owner", "changes", "behind"]);
+    for lease in leases {
+        let about = if lease.estimated { "~" } else { "" };
+        table.row([
+            lease.lease.to_string(),
+            state(lease.state).to_owned(),
+            lease.owner.clone().unwrap_or_else(|| "-".to_owned()),
+            format!("{about}{}", lease.changes),
+            if lease.changes == 0 { "-".to_owned() } else { length(lease.behind) },
+        ]);
+    }
+    table
+}
+
+/// `changefeed explain`.
+pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
+    let mut leases =
+        on(&args.processor, async |on| Ok(Explain::new(&on.name, &on.monitored, &on.leases).leases().await?))?;
+    if let Some(token) = &args.lease {
+        let known: Vec<String> = leases.iter().map(|found| found.lease.to_string()).collect();
+        leases.retain(|found| found.lease.as_str() == token);
+        if leases.is_empty() {
+            return Err(format!("there is no lease {token}; there are: {}", known.join(", ")).into());
+        }
+    }
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&leases)?))?;
+    } else {
+        let sentences: Vec<String> = leases.iter().map(sentence).collect();
+        print(&sentences.concat())?;
+    }
+    Ok(if leases.iter().any(|found| needs_attention(found.cause)) { Exit::Unhealthy } else { Exit::Good })
+}
+
+fn sentence(found: &Explanation) -> String {
+    let Explanation { lease, sentence, .. } = found;
+    format!("lease {lease}: {sentence}\n")
+}
+
+/// Whether somebody has to do something; what passes by itself does not count.
+fn needs_attention(cause: Cause) -> bool {
+    !matches!(
+        cause,
+        Cause::NoData
+            | Cause::CaughtUp
+            | Cause::Working
+            | Cause::DelegateRunning
+            | Cause::HandOver
+            | Cause::SplitPending
+            | Cause::Tombstone
+    )
+}
+
+/// `changefeed leases`.
+pub(crate) fn leases(args: &LeasesArgs) -> Result<Exit> {
+    match &args.command {
+        LeasesCommand::List { processor, json } => list(processor, *json),
+        LeasesCommand::Show { processor, lease } => show(processor, lease),
+    }
+}
+
+fn list(processor: &ProcessorArgs, json: bool) -> Result<Exit> {
+    let lag = on(processor, async |on| Ok(Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?))?;
+    if json {
+        let leases: Vec<Value> = lag.leases.iter().map(lease_json).collect();
+        print(&format!("{}\n", Value::from(leases)))?;
+    } else {
+        print(&lease_table(&lag.leases).text())?;
+    }
+    Ok(if lag.broken.is_empty() { Exit::Good } else { Exit::Unhealthy })
+}
+
+fn show(processor: &ProcessorArgs, token: &str) -> Result<Exit> {
+    let documents = on(processor, async |on| {
+        let prefix = LeasePrefix::new(&on.name, on.monitored.identity())?;
+        let items = on.leases.list(&prefix.leases()).await?;
+        let with_token = |item: Item| Some((prefix.token_of(&item.id)?, item.body));
+        Ok(items.into_iter().filter_map(with_token).collect::<BTreeMap<_, _>>())
+    })?;
+    let Some((_, body)) = documents.iter().find(|(found, _)| found.as_str() == token) else {
+        let known: Vec<&str> = documents.keys().map(LeaseToken::as_str).collect();
+        return Err(match known.as_slice() {
+            [] => format!("processor {:?} has no leases: see `changefeed lag {0}`", processor.name).into(),
+            known => format!("there is no lease {token}; there are: {}", known.join(", ")).into(),
+        });
+    };
+    let document: Value = serde_json::from_slice(body)?;
+    print(&format!("{document:#}\n"))?;
+    Ok(Exit::Good)
+}
+
+/// Opens the processor's containers, looks, and closes them.
+pub(crate) fn on<T>(args: &ProcessorArgs, look: impl AsyncFnOnce(&ProcessorStores) -> Result<T>) -> Result<T> {
+    block_on(async {
+        let stores = ProcessorStores::open(args).await?;
+        let found = look(&stores).await?;
+        stores.close().await?;
+        Ok(found)
+    })
+}
+
+/// A state as one word.
+pub(crate) fn state(state: LeaseState) -> &'static str {
+    match state {
+        LeaseState::Owned => "owned",
+        LeaseState::Free => "free",
+        LeaseState::Paused => "paused",
+        LeaseState::SplitPending => "split-pending",
+        LeaseState::Missing => "missing",
+        LeaseState::Expired => "expired",
+        _ => "unknown",
+    }
+}
+
+/// A length of time in its two largest units.
+fn length(time: Duration) -> String {
+    let shown = humantime::format_duration(Duration::from_secs(time.as_secs())).to_string();
+    let units: Vec<&str> = shown.split(' ').take(2).collect();
+    units.join(" ")
+}

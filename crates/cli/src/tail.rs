@@ -1,0 +1,143 @@
+//! `changefeed tail`: the changes of a container, as they come.
+
+use std::{fs, io::ErrorKind as IoErrorKind, path::Path, time::Duration};
+
+use changefeed::{Bookmark, Pull, RawChanges};
+use changefeed_core::{Change, Container, Mode, PartitionKey, StartFrom};
+use changefeed_query::Condition;
+
+use crate::{
+    args::TailArgs,
+    change_line::{Form, lines},
+    clock,
+    exit::{Exit, Printed, Result, block_on, interrupted, print},
+    store::{Missing, Store},
+};
+
+/// How long to wait for a wake-up before looking again: stores that cannot tell need it.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Prints changes until the end that the arguments ask for.
+pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
+    let condition = args.condition.as_deref().map(condition).transpose()?;
+    let store = Store::open(&args.store, Missing::Refused)?;
+    block_on(async {
+        let container = store.container(&args.container).await?;
+        let mut pull = pull(args, &container).await?;
+        let ended = tokio::select! {
+            ended = follow(args, &mut pull, condition.as_ref()) => ended?,
+            () = interrupted() => Exit::Interrupted,
+        };
+        drop((pull, container));
+        store.close().await?;
+        Ok(ended)
+    })
+}
+
+async fn follow(args: &TailArgs, pull: &mut Pull, condition: Option<&Condition>) -> Result<Exit> {
+    let form = if args.json { Form::Json } else { Form::Plain };
+    let mut left = args.max.unwrap_or(u64::MAX);
+    while left > 0 {
+        let page = pull.next_page().await?;
+        if page.is_empty() {
+            save(args.bookmark.as_deref(), pull)?;
+            if args.once {
+                break;
+            }
+            clock::at_most(POLL, pull.changed()).await;
+            continue;
+        }
+        let mut changes = page.changes;
+        if let Some(condition) = condition {
+            changes = matching(changes, condition)?;
+        }
+        let rest = usize::try_from(left).unwrap_or(usize::MAX);
+        changes.truncate(rest);
+        left -= changes.len() as u64;
+        if print(&lines(&RawChanges::from(changes), form, None)?)? == Printed::NobodyReads {
+            return Ok(Exit::Good);
+        }
+        save(args.bookmark.as_deref(), pull)?;
+    }
+    Ok(Exit::Good)
+}
+
+/// The reader, where the bookmark or else the arguments say.
+async fn pull(args: &TailArgs, container: &Container) -> Result<Pull> {
+    let mode = if args.all_versions { Mode::AllVersions } else { Mode::LatestVersion };
+    // A bookmark stands after a page: a page that is printed in part would have its rest passed over.
+    let most = if args.max.is_some() && args.bookmark.is_some() { 1 } else { 1000 };
+    if let Some(bookmark) = args.bookmark.as_deref().map(saved).transpose()?.flatten() {
+        return Ok(Pull::resume(container, &bookmark)?.mode(mode).max_items(most));
+    }
+    let start = StartFrom::from(args.from);
+    let pull = match (&args.key, &args.range) {
+        (Some(key), _) => Pull::partition_key(container, partition_key(key)?, start)?,
+        (None, Some(range)) => {
+            let ranges = container.feed_ranges().await?;
+            let Some(found) = ranges.iter().find(|found| found.id.to_string() == *range) else {
+                let ids: Vec<String> = ranges.iter().map(|range| range.id.to_string()).collect();
+                return Err(format!("there is no range {range}; there are: {}", ids.join(", ")).into());
+            };
+            Pull::range(container, found.range.clone(), start)
+        }
+        (None, None) => Pull::container(container, start),
+    };
+    Ok(pull.mode(mode).max_items(most))
+}
+
+/// A partition key as it is typed: a JSON array of its values, or a text.
+pub(crate) fn partition_key(text: &str) -> Result<PartitionKey> {
+    if text.starts_with('[') {
+        return Ok(text.parse().map_err(|error| format!("--key {text}: {error}"))?);
+    }
+    Ok(PartitionKey::from(text))
+}
+
+/// The condition of `--where`.
+fn condition(text: &str) -> Result<Condition> {
+    Condition::parse(&format!("FROM c WHERE {text}"))
+        .map_err(|error| format!("--where {text}: {error}: write a condition on c, such as 'c.total > 100'").into())
+}
+
+/// The changes whose item, or where it was deleted the one before, fits.
+fn matching(changes: Vec<Change>, condition: &Condition) -> Result<Vec<Change>> {
+    let now = i64::try_from(clock::now().as_millis()).unwrap_or(i64::MAX);
+    let mut found = Vec::new();
+    for change in changes {
+        let body = change.current.as_ref().or(change.previous.as_ref());
+        let fits = match body {
+            Some(body) => condition
+                .holds(body, now, &|| false)
+                .map_err(|error| format!("--where cannot be checked on item {}: {error}", change.id))?,
+            None => false,
+        };
+        if fits {
+            found.push(change);
+        }
+    }
+    Ok(found)
+}
+
+fn saved(file: &Path) -> Result<Option<Bookmark>> {
+    let shown = file.display();
+    match fs::read_to_string(file) {
+        Ok(text) => {
+            let bookmark = text.trim().parse().map_err(|error| {
+                format!("the bookmark {shown} cannot be read: {error}: delete the file to begin at --from")
+            })?;
+            Ok(Some(bookmark))
+        }
+        Err(error) if error.kind() == IoErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("read the bookmark {shown}: {error}").into()),
+    }
+}
+
+/// Keeps the position, whole: a reader or a crash never sees half of it.
+fn save(file: Option<&Path>, pull: &Pull) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let new = file.with_extension("new");
+    fs::write(&new, format!("{}\n", pull.bookmark()))
+        .and_then(|()| fs::rename(&new, file))
+        .map_err(|error| format!("write the bookmark {}: {error}", file.display()).into())
+}

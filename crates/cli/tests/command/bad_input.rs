@@ -1,0 +1,71 @@
+//! What is mistyped or not there: exit code 2, and a sentence that says what to do.
+
+use crate::{
+    process::{Folder, run, text},
+    shop::Shop,
+};
+
+#[track_caller]
+fn assert_refused(args: &[&str], words: &[&str]) {
+    let output = run(args);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in {said}");
+    }
+}
+
+#[test]
+fn stores_and_containers_that_are_not_there_are_named() {
+    let folder = Folder::new();
+    let missing = folder.join("missing");
+    assert_refused(
+        &["load", "--store", &missing, "--container", "a/b", "--count", "1"],
+        &["there is no folder", "load --create"],
+    );
+    assert!(!folder.path().join("missing").exists(), "it is not made in silence");
+    assert_refused(
+        &["tail", "--store", "http://127.0.0.1:1", "--container", "a/b"],
+        &["nothing listens", "changefeed serve"],
+    );
+
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let store = shop.store();
+    let tail = |more: &[&'static str]| [&["tail", "--store", &store, "--once"], more].concat();
+    let on_orders = |more: &[&'static str]| tail(&[&["--container", "shop/orders"], more].concat());
+    assert_refused(&tail(&["--container", "shop/order"]), &["there is no container shop/order;", "shop/orders"]);
+    assert_refused(&tail(&["--container", "orders"]), &["database/container"]);
+    assert_refused(&on_orders(&["--range", "9"]), &["there is no range 9; there are: 0, 1, 2, 3"]);
+    assert_refused(&on_orders(&["--where", "c.number >"]), &["--where", "c.total > 100"]);
+    assert_refused(&on_orders(&["--from", "yesterday"]), &["10m ago"]);
+    let bookmark = shop.folder.write("bookmark", "no bookmark");
+    assert_refused(
+        &["tail", "--store", &store, "--container", "shop/orders", "--once", "--bookmark", &bookmark],
+        &["cannot be read", "delete the file"],
+    );
+}
+
+#[test]
+fn mistyped_words_are_recognised() {
+    assert_refused(&["lagg"], &["lag"]);
+    assert_refused(&["tail", "--stor", "x"], &["--store"]);
+    assert_refused(&["run", "mailer", "--print", "--delegate-timeout", "5"], &["500ms, 10s, 5m or 1h"]);
+    assert_refused(&["run", "mailer"], &["--print"]);
+    assert_refused(&["load", "--rate", "0"], &["above zero"]);
+}
+
+#[test]
+fn a_processor_that_never_ran_is_told_from_one_that_did() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let store = shop.store();
+    let place = ["--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+    for command in ["lag", "explain", "pause"] {
+        assert_refused(&[&[command, "mailr"], &place[..]].concat(), &["mailr", "existing processors are: mailer"]);
+    }
+    let show = ["leases", "show", "mailer", "7"];
+    assert_refused(&[&show[..], &place[..]].concat(), &["there is no lease 7; there are: 0, 1, 2, 3"]);
+    assert_refused(&[&["explain", "mailer", "--lease", "7"], &place[..]].concat(), &["there is no lease 7"]);
+}

@@ -1,0 +1,110 @@
+//! `run --exec`: a command for each batch.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::{
+    process::{eventually, text},
+    shop::{Shop, changes},
+};
+
+#[test]
+fn a_command_gets_every_change_on_its_stdin() {
+    let shop = Shop::served();
+    let ledger: BTreeSet<String> = shop.load(120).into_iter().collect();
+    let host = shop.host("a", &["--exec", "cat >> got; echo $CHANGEFEED_LEASE $CHANGEFEED_ATTEMPT >> calls"]);
+    eventually("all orders", || shop.lines("got").len() >= 120 && changes(&shop.lines("got")) == ledger);
+    shop.catches_up();
+    host.stop();
+    let calls: BTreeSet<String> = shop.lines("calls").into_iter().collect();
+    assert_eq!(calls, ["0 1", "1 1", "2 1", "3 1"].map(str::to_owned).into());
+}
+
+#[test]
+fn a_command_that_fails_is_run_again_with_the_same_batch() {
+    let shop = Shop::served();
+    let ledger: BTreeSet<String> = shop.load(10).into_iter().collect();
+    // The first attempt takes the batch and fails, the second succeeds.
+    let host = shop.host("a", &["--exec", "cat >> got.$CHANGEFEED_ATTEMPT; test $CHANGEFEED_ATTEMPT -gt 1"]);
+    eventually("second attempts", || changes(&shop.lines("got.2")) == ledger);
+    shop.catches_up();
+    host.stop();
+    assert_eq!(changes(&shop.lines("got.1")), ledger);
+}
+
+#[test]
+fn a_command_may_give_a_result_for_each_change() {
+    let shop = Shop::served();
+    shop.load(12);
+    // Number 3 is skipped, number 5 is put aside at once; the rest is not mentioned.
+    let script = shop.folder.write(
+        "script",
+        r#"while read -r line; do
+  echo "$line" >> got
+  id=$(echo "$line" | sed 's/.*"change_id":"\([^"]*\)".*/\1/')
+  case "$line" in
+    *'"number":3,'*) echo "{\"change_id\":\"$id\",\"result\":\"skip\"}" ;;
+    *'"number":5,'*) echo "{\"change_id\":\"$id\",\"result\":\"dead-letter\",\"reason\":\"five is right out\"}" ;;
+  esac
+done
+"#,
+    );
+    let command = format!("sh {script}");
+    let host = shop.host("a", &["--results", "--dead-letters", "shop/rejected", "--exec", &command]);
+    eventually("all orders", || shop.lines("got").len() == 12);
+    shop.catches_up();
+    host.stop();
+    let listed = crate::dead_letters::letters(&shop, &["list", "--json"]);
+    let letter: Value = serde_json::from_str(listed.trim()).unwrap();
+    assert_eq!(letter["errors"][0], "five is right out", "{letter}");
+}
+
+#[test]
+fn a_command_that_prints_garbage_fails_and_says_why() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let more = ["--print", "--log", "off"];
+    assert_eq!(
+        shop.run(&["run"], &[&more[..], &["--results"]].concat()).status.code(),
+        Some(2),
+        "--results needs --exec"
+    );
+    let more =
+        ["--exec", "echo hello", "--results", "--once", "--from", "beginning", "--dead-letters", "shop/rejected"];
+    let more = [&more[..], &["--dead-letter-after", "1"]].concat();
+    let output = shop.run(&["run"], &more);
+    let said = text(&output.stderr);
+    assert!(said.contains("with --results each line of stdout must be a result"), "{said}");
+}
+
+#[test]
+fn all_processes_of_a_command_end_at_the_timeout() {
+    let shop = Shop::served();
+    shop.load(1);
+    let command = "echo $$ >> started; sleep 1000 & sleep 1000";
+    let host = shop.host("a", &["--exec", command, "--delegate-timeout", "300ms"]);
+    eventually("a second attempt", || shop.lines("started").len() >= 2);
+    let group = shop.lines("started").first().cloned().unwrap();
+    eventually("the end of the first attempt", || members(&group).is_empty());
+    // A stop ends what is running, too, at its deadline at the latest.
+    host.stop();
+    for group in shop.lines("started") {
+        eventually("the end of all attempts", || members(&group).is_empty());
+    }
+}
+
+/// The processes of a process group.
+fn members(group: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // After the name in brackets: state, parent, group.
+        let after = stat.rsplit(')').next().unwrap_or_default();
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        if fields.get(2) == Some(&group) && fields.first() != Some(&"Z") {
+            found.push(stat);
+        }
+    }
+    found
+}

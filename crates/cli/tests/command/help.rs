@@ -1,0 +1,111 @@
+//! The help: every example in it works when pasted.
+
+use std::process::{Command, Stdio};
+
+use crate::{
+    process::{Server, eventually, run, text},
+    shop::Shop,
+};
+
+/// The sub-commands that have examples.
+const WITH_EXAMPLES: [&[&str]; 11] = [
+    &["load"],
+    &["tail"],
+    &["run"],
+    &["lag"],
+    &["explain"],
+    &["leases", "list"],
+    &["leases", "show"],
+    &["seek"],
+    &["pause"],
+    &["dead-letters", "list"],
+    &["serve"],
+];
+
+/// The examples in a help text: lines that begin with the command's name, with those that continue them.
+fn examples(help: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut continues = false;
+    for line in help.lines().map(str::trim) {
+        if continues {
+            if let Some(last) = found.last_mut() {
+                last.push(' ');
+                last.push_str(line.trim_end_matches('\\'));
+            }
+        } else if line.starts_with("changefeed ") {
+            found.push(line.trim_end_matches('\\').to_owned());
+        }
+        continues = line.ends_with('\\');
+    }
+    found
+}
+
+#[test]
+fn every_example_works_when_pasted() {
+    let shop = Shop::in_folder();
+    shop.load(20);
+    let prepared = ["--print", "--once", "--from", "beginning", "--log", "warn", "--dead-letters", "shop/rejected"];
+    shop.says(&["run"], &prepared);
+    let server = Server::start(&["--store", &shop.folder.join("served")]);
+    let endpoint = server.endpoint();
+    let loaded = run(&["load", "--store", &endpoint, "--container", "shop/orders", "--count", "5"]);
+    assert_eq!(loaded.status.code(), Some(0), "{}", text(&loaded.stderr));
+    let mut tried = 0;
+    for command in WITH_EXAMPLES {
+        let help = run(&[command, &["--help"]].concat());
+        for example in examples(&text(&help.stdout)) {
+            try_out(&example.replace("http://localhost:8081", endpoint.trim_end_matches('/')), &shop);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 12, "{tried} examples");
+}
+
+/// Runs an example in a shell. One that goes on is asked to stop after a while and must end in good order.
+fn try_out(example: &str, shop: &Shop) {
+    let program = env!("CARGO_BIN_EXE_changefeed");
+    let line = example.replacen("changefeed", &format!("exec {program}"), 1);
+    let log = std::fs::File::create(shop.folder.path().join("help.log")).unwrap();
+    let mut child = Command::new("sh")
+        .args(["-c", &line])
+        .current_dir(shop.folder.path())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let goes_on = !example.contains("--once") && ["run ", "tail ", "serve "].iter().any(|name| example.contains(name));
+    if goes_on {
+        eventually("a sign of life", || !shop.lines("help.log").is_empty() || example.contains("tail "));
+        let sent = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+    let mut ended = None;
+    eventually(example, || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    // 1 says that what was looked at is not well, 130 that a signal ended it; `tail` may be ended before it listens.
+    let code = ended.unwrap().code();
+    let is_fine = matches!(code, Some(0 | 1 | 130)) || code.is_none() && example.contains("tail ");
+    assert!(is_fine, "{example}: {code:?}: {:?}", shop.lines("help.log"));
+}
+
+#[test]
+fn completions_are_made_for_each_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("dead-letters"), "{shell}");
+    }
+}
+
+#[test]
+fn help_fits_a_terminal() {
+    for command in WITH_EXAMPLES {
+        let help = text(&run(&[command, &["-h"]].concat()).stdout);
+        // The line with the usage is one line, whatever its length.
+        let fits = |line: &str| line.chars().count() <= 100 || line.starts_with("Usage:");
+        assert!(help.lines().all(fits), "{command:?}: {help}");
+    }
+}

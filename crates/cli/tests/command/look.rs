@@ -1,0 +1,71 @@
+//! `lag`, `explain`, `leases`: exact texts, since people read them at night.
+
+use crate::{
+    process::{eventually, text},
+    shop::Shop,
+};
+
+#[test]
+fn lag_says_how_far_each_lease_is_behind() {
+    let shop = Shop::served();
+    shop.load(8);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let caught_up = "mailer has caught up\n\nLEASE  STATE  OWNER  CHANGES  BEHIND\n";
+    let lines = "    0  free   -            0  -\n    1  free   -            0  -\n    2  free   -            0  -\n    \
+                 3  free   -            0  -\n";
+    assert_eq!(shop.says(&["lag"], &[]), format!("{caught_up}{lines}"));
+
+    shop.load(100);
+    let said = shop.says(&["lag"], &[]);
+    assert!(said.starts_with("mailer is 100 changes behind; the oldest has waited for "), "{said}");
+    let json = shop.json(&["lag"], &[]);
+    assert_eq!(json["total"], 100);
+    let sum: u64 = json["leases"].as_array().unwrap().iter().map(|lease| lease["changes"].as_u64().unwrap()).sum();
+    assert_eq!(sum, 100);
+    let host = shop.host("worker-1", &["--print"]);
+    shop.catches_up();
+    let listed = shop.says(&["leases", "list"], &[]);
+    let (heading, rest) = listed.split_once('\n').unwrap();
+    assert_eq!(heading, "LEASE  STATE  OWNER     CHANGES  BEHIND");
+    assert_eq!(rest.lines().count(), 4);
+    assert!(rest.lines().all(|line| line.ends_with("owned  worker-1        0  -")), "{rest}");
+    host.stop();
+}
+
+#[test]
+fn explain_names_the_cause_and_the_exit_code_says_whether_to_act() {
+    let shop = Shop::served();
+    shop.load(20);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let idle = shop.run(&["explain"], &["--lease", "0"]);
+    assert_eq!(idle.status.code(), Some(1), "nobody owns it");
+    assert_eq!(
+        text(&idle.stdout),
+        "lease 0: nobody owns it, nothing waits: start a host, or see why those that run do not take it\n"
+    );
+
+    let host = shop.host("worker-1", &["--exec", "exit 3"]);
+    shop.load(50);
+    eventually("a failing delegate being named", || {
+        let said = text(&shop.run(&["explain"], &[]).stdout);
+        said.contains("the command ended with exit status: 3")
+    });
+    host.stop();
+
+    shop.says(&["pause"], &[]);
+    let paused = shop.run(&["explain"], &["--lease", "2"]);
+    assert_eq!(paused.status.code(), Some(1));
+    let said = text(&paused.stdout);
+    assert!(said.starts_with("lease 2: paused") && said.contains("resume it to go on"), "{said}");
+}
+
+#[test]
+fn a_lease_is_shown_as_it_is_stored() {
+    let shop = Shop::in_folder();
+    shop.load(4);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let args = ["leases", "show", "mailer", "1", "--store", &shop.store(), "--container", "shop/orders"];
+    let output = crate::process::run(&[&args[..], &["--leases", "shop/leases"]].concat());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((document["LeaseToken"].as_str(), document["Owner"].is_null()), (Some("1"), true), "{document}");
+}

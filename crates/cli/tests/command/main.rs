@@ -1,0 +1,16 @@
+//! The command as people use it: data in, hosts without Rust, a look from outside, repairs. Each as real processes, on a
+//! folder and through a server.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad_input;
+mod dead_letters;
+mod exec;
+mod help;
+mod look;
+mod repair;
+mod shop;
+mod transfer;
+
+#[path = "../serve/process.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod process;

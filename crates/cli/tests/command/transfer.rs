@@ -1,0 +1,127 @@
+//! `load`, `tail`, `run --print`: what goes in comes out, whole.
+
+use std::{
+    collections::BTreeSet,
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
+use crate::{
+    process::{command, eventually, text},
+    shop::{Shop, assert_good, changes},
+};
+
+fn tail(shop: &Shop, more: &[&str]) -> Vec<String> {
+    let store = shop.store();
+    let args = ["tail", "--store", &store, "--container", "shop/orders", "--from", "beginning", "--once", "--json"];
+    let output = command(&[&args[..], more].concat()).output().unwrap();
+    assert_good(&output);
+    text(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+fn what_goes_in_comes_out(shop: &Shop) {
+    let ledger: BTreeSet<String> = shop.load(300).into_iter().collect();
+    assert_eq!(ledger.len(), 300);
+    let lines = tail(shop, &[]);
+    assert_eq!(lines.len(), 300, "each once");
+    assert_eq!(changes(&lines), ledger);
+
+    // Two hosts of two processors would need two names: here one, with a bookmark beside it.
+    let bookmark = shop.folder.join("bookmark");
+    assert_eq!(tail(shop, &["--bookmark", &bookmark, "--max", "7"]).len(), 7);
+    assert_eq!(tail(shop, &["--bookmark", &bookmark]).len(), 293, "it goes on where it was");
+    assert_eq!(tail(shop, &["--bookmark", &bookmark]).len(), 0);
+    assert_eq!(tail(shop, &["--where", "c.number >= 290"]).len(), 10);
+    let of_one_key = tail(shop, &["--key", "k7"]);
+    assert_eq!(of_one_key.len(), 3, "numbers 7, 107, 207");
+    assert_eq!(tail(shop, &["--key", "[\"k7\"]"]), of_one_key);
+    let by_range: usize = (0..4).map(|range| tail(shop, &["--range", &range.to_string()]).len()).sum();
+    assert_eq!(by_range, 300);
+}
+
+#[test]
+fn what_is_loaded_into_a_folder_is_read_whole() {
+    what_goes_in_comes_out(&Shop::in_folder());
+}
+
+#[test]
+fn what_is_loaded_into_a_server_is_read_whole() {
+    what_goes_in_comes_out(&Shop::served());
+}
+
+#[test]
+fn tail_follows_what_comes() {
+    let shop = Shop::served();
+    shop.load(1);
+    let store = shop.store();
+    let mut child =
+        command(&["tail", "--store", &store, "--container", "shop/orders", "--from", "beginning", "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    shop.load(1);
+    let second = lines.next().unwrap().unwrap();
+    assert_ne!(first, second);
+    child.kill().unwrap();
+    drop(child.wait());
+}
+
+fn a_host_prints_everything(shop: &Shop) {
+    let ledger: BTreeSet<String> = shop.load(200).into_iter().collect();
+    let host = shop.host("a", &["--print", "--json"]);
+    eventually("all orders printed", || changes(&shop.lines("out")) == ledger);
+    host.stop();
+    assert_eq!(shop.lines("out").len(), 200, "none twice");
+    assert_eq!(shop.json(&["lag"], &[])["total"], 0);
+
+    // The next one goes on where it was, and ends by itself.
+    let before: BTreeSet<String> = ledger;
+    let all: BTreeSet<String> = shop.load(5).into_iter().collect();
+    let printed = shop.says(&["run"], &["--print", "--json", "--once", "--from", "beginning", "--log", "warn"]);
+    let printed: Vec<String> = printed.lines().map(str::to_owned).collect();
+    assert_eq!(changes(&printed), all.difference(&before).cloned().collect());
+}
+
+#[test]
+fn a_host_on_a_folder_prints_everything_once_and_goes_on_where_it_was() {
+    a_host_prints_everything(&Shop::in_folder());
+}
+
+#[test]
+fn a_host_on_a_server_prints_everything_once_and_goes_on_where_it_was() {
+    a_host_prints_everything(&Shop::served());
+}
+
+#[test]
+fn a_host_ends_when_nobody_reads_what_it_prints_and_loses_nothing() {
+    let shop = Shop::served();
+    let ledger: BTreeSet<String> = shop.load(50).into_iter().collect();
+    let more = ["--print", "--json", "--from", "beginning", "--max-items", "1", "--log", "off"];
+    let mut child = shop.command(&["run"], &more).stdout(Stdio::piped()).spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut printed = vec![reader.next().unwrap().unwrap()];
+    drop(reader);
+    eventually("the end of the host", || child.try_wait().unwrap().is_some());
+    let rest = shop.says(&["run"], &["--print", "--json", "--once", "--log", "warn"]);
+    printed.extend(rest.lines().map(str::to_owned));
+    // Lines that were in the pipe when the reader left are gone with it: those were printed, so only these may miss.
+    let missing = ledger.difference(&changes(&printed)).count();
+    assert!(missing < 50, "{missing}");
+    assert_eq!(shop.json(&["lag"], &[])["total"], 0);
+}
+
+#[test]
+fn run_check_changes_nothing() {
+    let shop = Shop::in_folder();
+    shop.load(3);
+    let said = shop.says(&["run"], &["--print", "--check"]);
+    assert_eq!(
+        said,
+        "processor mailer on shop/orders, 4 ranges, leases in shop/leases: shop/leases would be made, and the processor \
+         begin at --from; prints each change\n"
+    );
+    let output = shop.run(&["lag"], &[]);
+    assert!(text(&output.stderr).contains("there is no container shop/leases"), "{}", text(&output.stderr));
+}
