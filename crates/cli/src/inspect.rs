@@ -1,40 +1,35 @@
-//! `lag`, `explain`, `leases`: what a processor is doing, from outside.
+//! `lag`, `explain`, `leases`, `where`: what a processor is doing, from outside.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use changefeed::{
-    Cause, Estimator, Explain, Explanation, Lag, LeaseLag, LeaseState, LeaseToken, lease::prefix::LeasePrefix,
+    Cause, DeadLetters, Estimator, Explain, Explanation, Lag, LeaseLag, LeaseState, LeaseToken, Locate, Progress,
+    lease::prefix::LeasePrefix,
 };
 use changefeed_core::Item;
 use serde_json::{Value, json};
 
 use crate::{
-    args::{ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs},
+    args::{ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs, WhereArgs},
+    change_line::time,
     exit::{Exit, Result, block_on, print},
     store::ProcessorStores,
     table::Table,
+    tail::partition_key,
 };
 
 /// `changefeed lag`.
 pub(crate) fn lag(args: &LagArgs) -> Result<Exit> {
     let lag = on(&args.processor, async |on| Ok(Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?))?;
     if args.json {
-        let leases: Vec<Value> = lag.leases.iter().map(lease_json).collect();
-        let shown = json!({
-            "total": lag.changes, "behind_seconds": lag.behind.as_secs_f64(), "leases": leases, "broken": lag.broken,
-        });
+        let Lag { changes, behind, leases, broken, .. } = &lag;
+        let behind = behind.as_secs_f64();
+        let shown = json!({ "total": changes, "behind_seconds": behind, "leases": leases, "broken": broken });
         print(&format!("{shown}\n"))?;
     } else {
         print(&lag_text(&args.processor.name, &lag))?;
     }
     Ok(if lag.broken.is_empty() { Exit::Good } else { Exit::Unhealthy })
-}
-
-fn lease_json(lease: &LeaseLag) -> Value {
-    json!({
-        "lease": lease.lease.as_str(), "owner": lease.owner, "state": state(lease.state), "changes": lease.changes,
-        "estimated": lease.estimated, "behind_seconds": lease.behind.as_secs_f64(),
-    })
 }
 
 fn lag_text(name: &str, lag: &Lag) -> String {
@@ -116,8 +111,7 @@ pub(crate) fn leases(args: &LeasesArgs) -> Result<Exit> {
 fn list(processor: &ProcessorArgs, json: bool) -> Result<Exit> {
     let lag = on(processor, async |on| Ok(Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?))?;
     if json {
-        let leases: Vec<Value> = lag.leases.iter().map(lease_json).collect();
-        print(&format!("{}\n", Value::from(leases)))?;
+        print(&format!("{}\n", serde_json::to_string(&lag.leases)?))?;
     } else {
         print(&lease_table(&lag.leases).text())?;
     }
@@ -143,6 +137,49 @@ fn show(processor: &ProcessorArgs, token: &str) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
+/// `changefeed where`.
+pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
+    let WhereArgs { processor, item, key, dead_letters, json } = args;
+    let key = partition_key(key)?;
+    let (found, explanation, letters) = on(processor, async |on| {
+        let found = Locate::new(&on.name, &on.monitored, &on.leases).item(key, item).await?;
+        let explained = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
+        let letters = match dead_letters {
+            Some(name) => DeadLetters::new(&on.store.container(name).await?).processor(&on.name).list().await?,
+            None => Vec::new(),
+        };
+        let letters: Vec<_> = letters.into_iter().filter(|letter| letter.item_id == *item).collect();
+        let explanation = explained.into_iter().find(|explained| explained.lease == found.lease);
+        Ok((found, explanation, letters))
+    })?;
+    if *json {
+        let shown = json!({ "item": item, "found": found, "lease": explanation, "dead_letters": letters });
+        print(&format!("{shown}\n"))?;
+        return Ok(Exit::Good);
+    }
+    let mut text = format!("item {item}: newest version at lsn {}, written {}\n", found.lsn, time(found.timestamp));
+    text.push_str(&match found.progress {
+        Progress::Handled => "handled: it is behind the checkpoint of its lease\n".to_owned(),
+        Progress::Waiting { after: 0 } => {
+            "waiting: it is after the checkpoint, the next of its partition key\n".to_owned()
+        }
+        Progress::Waiting { after } => {
+            format!("waiting: it is after the checkpoint, and {after} changes of its partition key come first\n")
+        }
+        _ => "unknown: its lease has no checkpoint yet\n".to_owned(),
+    });
+    text.push_str(&explanation.as_ref().map(sentence).unwrap_or_default());
+    for letter in &letters {
+        let last = letter.errors.last().map_or("", String::as_str);
+        text.push_str(&format!(
+            "dead letter {}: lsn {}, {} attempts, {last}\n",
+            letter.id, letter.lsn, letter.attempts
+        ));
+    }
+    print(&text)?;
+    Ok(Exit::Good)
+}
+
 /// Opens the processor's containers, looks, and closes them.
 pub(crate) fn on<T>(args: &ProcessorArgs, look: impl AsyncFnOnce(&ProcessorStores) -> Result<T>) -> Result<T> {
     block_on(async {
@@ -159,7 +196,7 @@ pub(crate) fn state(state: LeaseState) -> &'static str {
         LeaseState::Owned => "owned",
         LeaseState::Free => "free",
         LeaseState::Paused => "paused",
-        LeaseState::SplitPending => "split-pending",
+        LeaseState::SplitPending => "split pending",
         LeaseState::Missing => "missing",
         LeaseState::Expired => "expired",
         _ => "unknown",

@@ -34,7 +34,7 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
         let ranges = usize::from(args.ranges);
         let container = store.container_or_new(&args.container, Some(&args.partition_key), ranges).await?;
         let loader = Arc::new(Loader {
-            prefix: format!("{:08x}", fastrand::u32(..)),
+            prefix: args.prefix.clone().unwrap_or_else(|| format!("{:08x}", fastrand::u32(..))),
             container,
             next: AtomicU64::new(0),
             written: AtomicU64::new(0),

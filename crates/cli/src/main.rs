@@ -51,6 +51,7 @@ fn work(command: Command) -> Result<Exit> {
         Command::Pause(args) => control::pause(&args, Wanted::Paused),
         Command::Resume(args) => control::pause(&args, Wanted::Resumed),
         Command::DeadLetters(args) => dead_letters::dead_letters(&args),
+        Command::Where(args) => inspect::where_is(&args),
         Command::Ranges(args) => admin::ranges(&args),
         Command::Split(args) => admin::split(&args),
         Command::Merge(args) => admin::merge(&args),

@@ -154,6 +154,7 @@ pub use self::{
         dead_letters::{DeadLetterPage, DeadLetterSummary, DeadLetters, Redrive, Redriven, Skipped},
         estimator::{Estimator, Lag, LagWatch, LeaseLag, LeaseState},
         explain::{Cause, Explain, Explanation},
+        locate::{ItemLocation, Locate, Progress},
         pull::{Bookmark, Pull, PullPage},
         snapshot::processors,
     },

@@ -15,7 +15,7 @@ Example:
 
 /// Writes items, to try things out: so many, so fast, so large
 ///
-/// Creates the container if need be. Each item is new; its id begins with a prefix that differs from run to run.
+/// Creates the container if need be. Ids are a prefix and a number, partition keys are k0, k1 and so on.
 #[derive(Debug, Arguments)]
 #[command(after_help = LOAD_EXAMPLE)]
 pub(crate) struct LoadArgs {
@@ -49,6 +49,10 @@ pub(crate) struct LoadArgs {
     /// How many writes are under way at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) concurrency: u16,
+
+    /// What ids begin with; items that are there under the same ids are overwritten [default: something new]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
 
     /// Partition key path of a container that is made
     #[arg(long, value_name = "PATH", default_value = "/customer")]

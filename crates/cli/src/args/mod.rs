@@ -21,7 +21,7 @@ pub(crate) use self::{
     store::{ContainerName, ProcessorArgs, StoreArgs},
     tools::{
         DeadLettersArgs, DeadLettersCommand, ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, LettersArgs, PauseArgs,
-        SeekArgs,
+        SeekArgs, WhereArgs,
     },
 };
 
@@ -60,6 +60,7 @@ pub(crate) enum Command {
     /// Lets work go on that was paused
     Resume(PauseArgs),
     DeadLetters(DeadLettersArgs),
+    Where(WhereArgs),
     Ranges(RangesArgs),
     Split(SplitArgs),
     Merge(MergeArgs),

@@ -1,5 +1,5 @@
 //! The arguments of what looks into a processor and repairs it: `lag`, `explain`, `leases`, `seek`, `pause`, `resume`,
-//! `dead-letters`.
+//! `dead-letters`, `where`.
 
 use clap::{Args as Arguments, Subcommand};
 
@@ -241,4 +241,37 @@ Example:
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Says of one item where it stands: its lease, and whether its newest version was handled
+#[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed where mailer o-17 --key k17 --store ./data \\
+    --container shop/orders --leases shop/leases")]
+pub(crate) struct WhereArgs {
+    #[command(flatten)]
+    pub(crate) processor: ProcessorArgs,
+
+    /// The item's id
+    #[arg(value_name = "ITEM")]
+    pub(crate) item: String,
+
+    /// The item's partition key: a text, or a JSON array such as '["ada", 7]'
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// The dead-letter container, to look there too
+    #[arg(
+        long,
+        value_name = "DB/NAME",
+        env = "CHANGEFEED_DEAD_LETTERS",
+        help_heading = "Store",
+        hide_env_values = true
+    )]
+    pub(crate) dead_letters: Option<ContainerName>,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

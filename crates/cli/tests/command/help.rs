@@ -8,7 +8,8 @@ use crate::{
 };
 
 /// The sub-commands that have examples.
-const WITH_EXAMPLES: [&[&str]; 11] = [
+const WITH_EXAMPLES: [&[&str]; 12] = [
+    &["where"],
     &["load"],
     &["tail"],
     &["run"],
@@ -43,7 +44,10 @@ fn examples(help: &str) -> Vec<String> {
 #[test]
 fn every_example_works_when_pasted() {
     let shop = Shop::in_folder();
-    shop.load(20);
+    shop.load(1);
+    let orders = ["--container", "shop/orders", "--count", "20", "--prefix", "o"];
+    let loaded = run(&[&["load", "--store", &shop.store()], &orders[..]].concat());
+    assert_eq!(loaded.status.code(), Some(0), "{}", text(&loaded.stderr));
     let prepared = ["--print", "--once", "--from", "beginning", "--log", "warn", "--dead-letters", "shop/rejected"];
     shop.says(&["run"], &prepared);
     let server = Server::start(&["--store", &shop.folder.join("served")]);
@@ -58,7 +62,7 @@ fn every_example_works_when_pasted() {
             tried += 1;
         }
     }
-    assert!(tried >= 12, "{tried} examples");
+    assert!(tried >= 13, "{tried} examples");
 }
 
 /// Runs an example in a shell. One that goes on is asked to stop after a while and must end in good order.

@@ -60,6 +60,27 @@ fn explain_names_the_cause_and_the_exit_code_says_whether_to_act() {
 }
 
 #[test]
+fn where_says_whether_an_item_was_handled() {
+    let shop = Shop::in_folder();
+    shop.load(20);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let ledger = shop.load(20);
+    let place = ["--store", &shop.store(), "--container", "shop/orders", "--leases", "shop/leases"];
+    let at = |line: usize| {
+        let (id, lsn) = ledger.get(line).unwrap().split_once(' ').unwrap();
+        let key = format!("k{}", id.rsplit('-').next().unwrap());
+        let output = crate::process::run(&[&["where", "mailer", id, "--key", &key], &place[..]].concat());
+        let said = text(&output.stdout);
+        assert!(said.starts_with(&format!("item {id}: newest version at lsn {lsn}, written 20")), "{said}");
+        said
+    };
+    assert!(at(3).contains("\nhandled: it is behind the checkpoint of its lease\nlease "), "{}", at(3));
+    assert!(at(25).contains("\nwaiting: it is after the checkpoint, the next of its partition key\n"), "{}", at(25));
+    let output = crate::process::run(&[&["where", "mailer", "none", "--key", "k1"], &place[..]].concat());
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn a_lease_is_shown_as_it_is_stored() {
     let shop = Shop::in_folder();
     shop.load(4);
