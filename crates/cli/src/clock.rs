@@ -21,7 +21,12 @@ pub(crate) async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
+/// What `work` gives, or none if it takes longer than `time`.
+pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(time, work).await.ok()
+}
+
 /// Waits for `work`, but not longer than `time`.
 pub(crate) async fn at_most(time: Duration, work: impl Future<Output = ()>) {
-    let _ = tokio::time::timeout(time, work).await;
+    let _ = within(time, work).await;
 }

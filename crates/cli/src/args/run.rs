@@ -1,6 +1,6 @@
 //! The arguments of `run`: the delegate, and the options of a processor.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args as Arguments;
 
@@ -25,11 +25,16 @@ of single changes, one line of JSON each on stdout; changes that it does not men
   {\"change_id\": \"...\", \"result\": \"done\" | \"skip\" | \"retry\" | \"dead-letter\", \"after\": \"5s\", \"reason\": \"...\"}
 Variables: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT.
 
+--webhook sends each batch as {\"processor\", \"instance\", \"lease\", \"attempt\", \"changes\": [...]} by POST; an answer of
+the 2xx kind means that the batch is done, any other fails the attempt. The headers Idempotency-Key and webhook-id are the
+same for the same changes; with --webhook-secret-file the header webhook-signature is that of Standard Webhooks
+(HMAC-SHA256 over `id.timestamp.body`). Redirects are not followed.
+
 Ends on Ctrl-C and SIGTERM: running calls are finished, leases are handed over.";
 
-/// Runs a host with a ready-made delegate: prints changes, or runs a command for each batch
+/// Runs a host with a ready-made delegate: prints changes, runs a command or calls a webhook for each batch
 #[derive(Debug, Arguments)]
-#[command(after_long_help = EXAMPLES, after_help = "See --help for examples and for how --exec works.")]
+#[command(after_long_help = EXAMPLES, after_help = "See --help for examples and for how --exec and --webhook work.")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) processor: ProcessorArgs,
@@ -58,7 +63,7 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Delegate")]
 pub(crate) struct DelegateArgs {
     /// Prints each change
-    #[arg(long, required_unless_present = "exec")]
+    #[arg(long, required_unless_present_any = ["exec", "webhook"])]
     pub(crate) print: bool,
 
     /// Prints each change as one line of JSON
@@ -72,6 +77,28 @@ pub(crate) struct DelegateArgs {
     /// Reads results for single changes from the command's stdout
     #[arg(long, requires = "exec", conflicts_with = "print")]
     pub(crate) results: bool,
+
+    /// Sends each batch to this URL
+    #[arg(long, value_name = "URL", conflicts_with_all = ["print", "exec"])]
+    pub(crate) webhook: Option<String>,
+
+    /// File with the secrets that sign, one on each line: two while one replaces the other; it is read for each batch
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "webhook",
+        env = "CHANGEFEED_WEBHOOK_SECRET_FILE",
+        hide_env_values = true
+    )]
+    pub(crate) webhook_secret_file: Option<PathBuf>,
+
+    /// How long the receiver may take to answer
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) webhook_timeout: Duration,
+
+    /// Allows plain http:// and receivers in private networks and on this machine
+    #[arg(long, requires = "webhook")]
+    pub(crate) allow_private: bool,
 }
 
 /// The options of a processor. What is not given stays as the library has it.

@@ -2,6 +2,7 @@
 
 mod exec;
 mod options;
+mod webhook;
 
 use std::{io::IsTerminal as _, sync::Arc};
 
@@ -10,7 +11,7 @@ use changefeed_embedded::Engine;
 use tokio::sync::Notify;
 use tracing_subscriber::filter::LevelFilter;
 
-use self::exec::Exec;
+use self::{exec::Exec, webhook::Webhook};
 use crate::{
     args::{DelegateArgs, ProcessorArgs, RunArgs},
     change_line::{Form, lines},
@@ -40,7 +41,7 @@ async fn host(args: &RunArgs) -> Result<Exit> {
         let container = stores.store.container_or_new(container, None, 1).await?;
         builder = builder.dead_letter(options::dead_letter(&args.options, &container));
     }
-    let delegate = Delegate::new(&args.delegate, &stores.name);
+    let delegate = Delegate::new(&args.delegate, &stores.name)?;
     let processor =
         if args.options.all_versions { build(builder.all_versions(), &delegate)? } else { build(builder, &delegate)? };
     let ended = work(args, &processor, &delegate).await;
@@ -90,15 +91,16 @@ async fn check(args: &RunArgs) -> Result<Exit> {
         }
         Some(_) => "it has never run and begins at --from".to_owned(),
     };
-    let delegate = match &args.delegate.exec {
-        Some(command) => format!("runs {command:?} for each batch"),
-        None => "prints each change".to_owned(),
+    let delegate = match (&args.delegate.exec, &args.delegate.webhook) {
+        (Some(command), _) => format!("runs {command:?} for each batch"),
+        (None, Some(url)) => format!("sends each batch to {url}"),
+        (None, None) => "prints each change".to_owned(),
     };
     let stands_in = match &lease_container {
         Some(found) => found.clone(),
         None => Engine::in_memory()?.database(&leases.database).container(&leases.container).create().await?,
     };
-    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::new(&args.delegate, name))?;
+    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::new(&args.delegate, name)?)?;
     print(&format!("processor {name} on {container}, {ranges} ranges, leases in {leases}: {known}; {delegate}\n"))?;
     drop((monitored, lease_container));
     store.close().await?;
@@ -114,20 +116,23 @@ struct Delegate {
 enum Kind {
     Print(Form),
     Exec(Exec),
+    Webhook(Box<Webhook>),
 }
 
 impl Delegate {
-    fn new(args: &DelegateArgs, processor: &str) -> Arc<Self> {
-        let kind = match &args.exec {
-            Some(command) => Kind::Exec(Exec::new(command, args.results, processor)),
-            None => Kind::Print(if args.json { Form::Json } else { Form::Plain }),
+    fn new(args: &DelegateArgs, processor: &str) -> Result<Arc<Self>> {
+        let kind = match (&args.exec, &args.webhook) {
+            (Some(command), _) => Kind::Exec(Exec::new(command, args.results, processor)),
+            (None, Some(url)) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
+            (None, None) => Kind::Print(if args.json { Form::Json } else { Form::Plain }),
         };
-        Arc::new(Self { kind, nobody_reads: Notify::new() })
+        Ok(Arc::new(Self { kind, nobody_reads: Notify::new() }))
     }
 
     async fn call(&self, changes: RawChanges, context: Context) -> std::result::Result<BatchResult, DelegateError> {
         let form = match &self.kind {
             Kind::Exec(exec) => return exec.call(&changes, &context).await,
+            Kind::Webhook(webhook) => return webhook.call(&changes, &context).await,
             Kind::Print(form) => *form,
         };
         let text = lines(&changes, form, Some(context.lease().as_str()))?;

@@ -10,6 +10,7 @@ mod look;
 mod repair;
 mod shop;
 mod transfer;
+mod webhook;
 
 #[path = "../serve/process.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
