@@ -17,6 +17,8 @@ Examples:
   changefeed run mailer --store http://localhost:8081 \\
     --container shop/orders --leases shop/leases \\
     --exec 'jq -r .id >> ids.txt'
+  changefeed run archive --store ./data --container shop/orders \\
+    --leases shop/leases --from beginning --copy-to shop/archive --once
 
 --exec runs the command by `sh -c` for each batch, with one change on each line of stdin, as --print --json prints them.
 Exit code 0 means that the batch is done; any other fails the attempt, and the batch is retried. The command must end by
@@ -32,7 +34,8 @@ same for the same changes; with --webhook-secret-file the header webhook-signatu
 
 Ends on Ctrl-C and SIGTERM: running calls are finished, leases are handed over.";
 
-/// Runs a host with a ready-made delegate: prints changes, runs a command or calls a webhook for each batch
+/// Runs a host with a ready-made delegate: prints changes, runs a command or calls a webhook for each
+/// batch, or copies to another container
 #[derive(Debug, Arguments)]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples and for how --exec and --webhook work.")]
 pub(crate) struct RunArgs {
@@ -63,7 +66,7 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Delegate")]
 pub(crate) struct DelegateArgs {
     /// Prints each change
-    #[arg(long, required_unless_present_any = ["exec", "webhook"])]
+    #[arg(long, required_unless_present_any = ["exec", "webhook", "copy_to"])]
     pub(crate) print: bool,
 
     /// Prints each change as one line of JSON
@@ -95,6 +98,11 @@ pub(crate) struct DelegateArgs {
     /// How long the receiver may take to answer
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(crate) webhook_timeout: Duration,
+
+    /// Copies items to this container, in the same store or in another folder or server; it is made if it is missing.
+    /// Copies carry the LSN of their original in _cf_lsn: an older version never overwrites a newer one
+    #[arg(long, value_name = "[STORE/]DB/NAME", conflicts_with_all = ["print", "exec", "webhook"])]
+    pub(crate) copy_to: Option<String>,
 
     /// Allows plain http:// and receivers in private networks and on this machine
     #[arg(long, requires = "webhook")]

@@ -1,5 +1,6 @@
 //! `changefeed run`: a host with a ready-made delegate.
 
+mod copy;
 mod exec;
 mod options;
 mod webhook;
@@ -11,7 +12,7 @@ use changefeed_embedded::Engine;
 use tokio::sync::Notify;
 use tracing_subscriber::filter::LevelFilter;
 
-use self::{exec::Exec, webhook::Webhook};
+use self::{copy::Copy, exec::Exec, webhook::Webhook};
 use crate::{
     args::{DelegateArgs, ProcessorArgs, RunArgs},
     change_line::{Form, lines},
@@ -41,12 +42,21 @@ async fn host(args: &RunArgs) -> Result<Exit> {
         let container = stores.store.container_or_new(container, None, 1).await?;
         builder = builder.dead_letter(options::dead_letter(&args.options, &container));
     }
-    let delegate = Delegate::new(&args.delegate, &stores.name)?;
+    let (delegate, copy_store) = match &args.delegate.copy_to {
+        Some(place) => {
+            let (copy, store) = Copy::open(place, &args.processor, &stores).await?;
+            (Delegate::of(Kind::Copy(copy)), store)
+        }
+        None => (Delegate::new(&args.delegate, &stores.name)?, None),
+    };
     let processor =
         if args.options.all_versions { build(builder.all_versions(), &delegate)? } else { build(builder, &delegate)? };
     let ended = work(args, &processor, &delegate).await;
-    drop(processor);
+    drop((processor, delegate));
     stores.close().await?;
+    if let Some(store) = copy_store {
+        store.close().await?;
+    }
     ended
 }
 
@@ -91,10 +101,12 @@ async fn check(args: &RunArgs) -> Result<Exit> {
         }
         Some(_) => "it has never run and begins at --from".to_owned(),
     };
-    let delegate = match (&args.delegate.exec, &args.delegate.webhook) {
-        (Some(command), _) => format!("runs {command:?} for each batch"),
-        (None, Some(url)) => format!("sends each batch to {url}"),
-        (None, None) => "prints each change".to_owned(),
+    let DelegateArgs { exec, webhook, copy_to, .. } = &args.delegate;
+    let delegate = match (exec, webhook, copy_to) {
+        (Some(command), ..) => format!("runs {command:?} for each batch"),
+        (None, Some(url), _) => format!("sends each batch to {url}"),
+        (None, None, Some(place)) => format!("copies to {place}"),
+        (None, None, None) => "prints each change".to_owned(),
     };
     let stands_in = match &lease_container {
         Some(found) => found.clone(),
@@ -117,6 +129,7 @@ enum Kind {
     Print(Form),
     Exec(Exec),
     Webhook(Box<Webhook>),
+    Copy(Copy),
 }
 
 impl Delegate {
@@ -126,13 +139,18 @@ impl Delegate {
             (None, Some(url)) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
             (None, None) => Kind::Print(if args.json { Form::Json } else { Form::Plain }),
         };
-        Ok(Arc::new(Self { kind, nobody_reads: Notify::new() }))
+        Ok(Self::of(kind))
+    }
+
+    fn of(kind: Kind) -> Arc<Self> {
+        Arc::new(Self { kind, nobody_reads: Notify::new() })
     }
 
     async fn call(&self, changes: RawChanges, context: Context) -> std::result::Result<BatchResult, DelegateError> {
         let form = match &self.kind {
             Kind::Exec(exec) => return exec.call(&changes, &context).await,
             Kind::Webhook(webhook) => return webhook.call(&changes, &context).await,
+            Kind::Copy(copy) => return copy.call(&changes).await,
             Kind::Print(form) => *form,
         };
         let text = lines(&changes, form, Some(context.lease().as_str()))?;

@@ -1,0 +1,214 @@
+//! `run --copy-to`: the items of a container into another one, live. An older version never overwrites a newer one: each
+//! copy carries the LSN of the version it was made of.
+
+use std::collections::BTreeMap;
+
+use changefeed::{BatchResult, DelegateError, ErrorAt as _, RawChanges};
+use changefeed_core::{
+    Change, Container, ContainerSpec, DatabaseSpec, Error, ErrorKind, Item, PartitionKey, PartitionKeyDefinition,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::{
+    args::{ContainerName, ProcessorArgs, StoreArgs},
+    exit::Result,
+    store::{Missing, ProcessorStores, Store},
+};
+
+/// The member of a copy that holds the LSN of its original.
+const LSN: &str = "_cf_lsn";
+
+/// What the store of the original added.
+const SYSTEM_MEMBERS: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
+
+/// How often somebody else may write the copy at the same moment.
+const ATTEMPTS: u32 = 10;
+
+/// The container that is written.
+#[derive(Debug)]
+pub(super) struct Copy {
+    target: Container,
+    progress: ProgressBar,
+}
+
+impl Copy {
+    /// Opens the target, `db/name` in the same store or `STORE/db/name`, and makes it if it is missing, with the
+    /// partition key of the original. The store, if it is another one, is handed back to be closed.
+    pub(super) async fn open(
+        place: &str,
+        args: &ProcessorArgs,
+        stores: &ProcessorStores,
+    ) -> Result<(Self, Option<Store>)> {
+        let (store, name) = parse(place)?;
+        let same = store.is_none_or(|store| store == args.store.store);
+        if same && name == args.container {
+            return Err(format!("--copy-to {place}: this is the monitored container: each copy would be copied").into());
+        }
+        let other = match store {
+            Some(store) if !same => {
+                Some(Store::open(&StoreArgs { store: store.to_owned(), ..args.store.clone() }, Missing::Refused)?)
+            }
+            _ => None,
+        };
+        let store = other.as_ref().unwrap_or(&stores.store);
+        let target = match store.container_if_any(&name).await? {
+            Some(found) => found,
+            None => create(store, &name, &stores.monitored.identity().partition_key).await?,
+        };
+        Ok((Self { target, progress: progress() }, other))
+    }
+
+    /// Copies a batch.
+    pub(super) async fn call(&self, changes: &RawChanges) -> std::result::Result<BatchResult, DelegateError> {
+        for (place, change) in changes.iter().enumerate() {
+            match &change.current {
+                Some(body) => self.put(change, body).await.map_err(|error| error.at(place))?,
+                None => self.delete(change).await.map_err(|error| error.at(place))?,
+            }
+            self.progress.inc(1);
+        }
+        Ok(BatchResult::Done)
+    }
+
+    async fn put(&self, change: &Change, body: &[u8]) -> std::result::Result<(), Error> {
+        let copy = copied(body, change.lsn.get())?;
+        let key = self.key(&copy)?;
+        for _ in 0..ATTEMPTS {
+            match self.target.create(&copy).await {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                other => return other.map(drop),
+            }
+            let Some(found) = self.found(&key, change).await? else { continue };
+            if lsn_of(&found) >= Some(change.lsn.get()) {
+                return Ok(());
+            }
+            match self.target.replace_if(&copy, &found.etag).await {
+                Err(error) if is_overtaken(&error) => {}
+                other => return other.map(drop),
+            }
+        }
+        Err(overtaken(change))
+    }
+
+    async fn delete(&self, change: &Change) -> std::result::Result<(), Error> {
+        let Some(body) = &change.previous else {
+            // Without the item as it was nobody knows its partition key in the target.
+            let message = format!("item {} was deleted, and the feed does not say what it was", change.id);
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let key = self.key(&copied(body, change.lsn.get())?)?;
+        for _ in 0..ATTEMPTS {
+            let Some(found) = self.found(&key, change).await? else { return Ok(()) };
+            if lsn_of(&found) >= Some(change.lsn.get()) {
+                return Ok(());
+            }
+            match self.target.delete_if(key.clone(), change.id.as_str(), &found.etag).await {
+                Err(error) if is_overtaken(&error) => {}
+                other => return other,
+            }
+        }
+        Err(overtaken(change))
+    }
+
+    fn key(&self, copy: &BTreeMap<String, Box<RawValue>>) -> std::result::Result<PartitionKey, Error> {
+        self.target.identity().partition_key.extract_from(|name| copy.get(name).map(|value| &**value))
+    }
+
+    async fn found(&self, key: &PartitionKey, change: &Change) -> std::result::Result<Option<Item>, Error> {
+        match self.target.read_item(key.clone(), change.id.as_str()).await {
+            Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        self.progress.finish_and_clear();
+    }
+}
+
+async fn create(store: &Store, name: &ContainerName, key: &PartitionKeyDefinition) -> Result<Container> {
+    match store.catalog().create_database(DatabaseSpec::new(&name.database)).await {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        other => drop(other?),
+    }
+    match store.catalog().create_container(&name.database, ContainerSpec::new(&name.container, key.clone())).await {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        other => drop(other?),
+    }
+    store.container(name).await
+}
+
+/// The members of the original, each spelled as it was, and its LSN.
+fn copied(body: &[u8], lsn: u64) -> std::result::Result<BTreeMap<String, Box<RawValue>>, Error> {
+    let unreadable = |error| Error::new(ErrorKind::BadJson, "the item cannot be read").with_source(error);
+    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body).map_err(unreadable)?;
+    for name in SYSTEM_MEMBERS {
+        members.remove(name);
+    }
+    members.insert(LSN.to_owned(), to_raw_value(&lsn).map_err(unreadable)?);
+    Ok(members)
+}
+
+/// The LSN of the original; none if the item is no copy.
+fn lsn_of(item: &Item) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Copied {
+        #[serde(rename = "_cf_lsn")]
+        lsn: u64,
+    }
+    serde_json::from_slice::<Copied>(&item.body).ok().map(|copied| copied.lsn)
+}
+
+fn is_overtaken(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound)
+}
+
+fn overtaken(change: &Change) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the copy of item {} is written by others all the time", change.id))
+}
+
+/// Store, if one is named, and container of `STORE/db/name`.
+fn parse(place: &str) -> Result<(Option<&str>, ContainerName)> {
+    let mut parts = place.rsplitn(3, '/');
+    let (container, database) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let store = parts.next().filter(|store| !store.is_empty());
+    let name = format!("{database}/{container}").parse();
+    let name = name.map_err(|_| format!("--copy-to {place}: pass db/name, or STORE/db/name for another store"))?;
+    Ok((store, name))
+}
+
+/// A count and a rate on a terminal; nothing elsewhere.
+fn progress() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    match ProgressStyle::with_template("{spinner} {pos} changes copied, {per_sec}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_container_with_or_without_a_store() {
+        let parsed =
+            |place| parse(place).map(|(store, name)| (store, name.to_string())).map_err(|error| error.to_string());
+        assert_eq!(parsed("shop/archive"), Ok((None, "shop/archive".to_owned())));
+        assert_eq!(parsed("./other/shop/archive"), Ok((Some("./other"), "shop/archive".to_owned())));
+        let url = parsed("http://localhost:8081/shop/archive");
+        assert_eq!(url, Ok((Some("http://localhost:8081"), "shop/archive".to_owned())));
+        assert!(parsed("archive").unwrap_err().contains("STORE/db/name"));
+    }
+
+    #[test]
+    fn a_copy_keeps_spellings_and_leaves_out_what_the_store_added() {
+        let body = br#"{"id":"a","big":12345678901234567890123,"half":0.50,"_rid":"x","_ts":7}"#;
+        let copy = serde_json::to_string(&copied(body, 9).unwrap()).unwrap();
+        assert_eq!(copy, r#"{"_cf_lsn":9,"big":12345678901234567890123,"half":0.50,"id":"a"}"#);
+    }
+}
