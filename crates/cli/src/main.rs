@@ -6,6 +6,7 @@ mod admin;
 mod args;
 mod change_line;
 mod clock;
+mod config;
 mod control;
 mod dead_letters;
 mod demo;
@@ -25,19 +26,26 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 
 use self::{
-    args::{Args, Command},
+    args::{Args, Command, ConfigCommand},
+    config::Config,
     control::Wanted,
     exit::{Exit, Result, print, report},
 };
 
 fn main() -> ExitCode {
-    match work(Args::from_command_line().command) {
+    let config = match Config::read() {
+        Ok(config) => config,
+        Err(error) => return report(&*error).into(),
+    };
+    // Arguments that make no sense, and requests for help, are shown as they should be.
+    let args = config.arguments().unwrap_or_else(|error| error.exit());
+    match work(args.command, &config) {
         Ok(exit) => exit.into(),
         Err(error) => report(&*error).into(),
     }
 }
 
-fn work(command: Command) -> Result<Exit> {
+fn work(command: Command, config: &Config) -> Result<Exit> {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
@@ -58,6 +66,7 @@ fn work(command: Command) -> Result<Exit> {
         Command::Throttle(args) => admin::throttle(&args),
         Command::Fault(args) => admin::fault(&args),
         Command::Verify(args) => admin::verify(&args),
+        Command::Config { command: ConfigCommand::Show { json } } => config::show(config, json),
         Command::Completions { shell } => completions(shell),
     }
 }

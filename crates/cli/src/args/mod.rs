@@ -26,7 +26,8 @@ pub(crate) use self::{
 };
 
 const EXIT_CODES: &str = "\
-Every option that names a store or a container may be set by an environment variable instead.
+Options may stand in a file, as `store = \"./data\"`: changefeed.toml in this folder, or the file that the
+variable CHANGEFEED_CONFIG names. Those that name a store or a container may be variables, too.
 Exit codes: 0 all is well, 1 done but something is not well, 2 error, 130 ended by Ctrl-C.";
 
 /// Change feed processor: every change of a container reaches your code, at least once, in order, on as many hosts as
@@ -36,13 +37,6 @@ Exit codes: 0 all is well, 1 done but something is not well, 2 error, 130 ended 
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-impl Args {
-    /// The arguments of this process; ends it with exit code 2 if they make no sense.
-    pub(crate) fn from_command_line() -> Self {
-        Self::parse()
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -67,9 +61,24 @@ pub(crate) enum Command {
     Throttle(ThrottleArgs),
     Fault(FaultArgs),
     Verify(VerifyArgs),
+    /// Shows which options are set by the config file and the environment
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Prints a script that completes this command's arguments in your shell
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Shows what is set, and where; secrets are hidden
+    Show {
+        /// Prints JSON
+        #[arg(long)]
+        json: bool,
     },
 }

@@ -66,7 +66,7 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Delegate")]
 pub(crate) struct DelegateArgs {
     /// Prints each change
-    #[arg(long, required_unless_present_any = ["exec", "webhook", "copy_to"])]
+    #[arg(long)]
     pub(crate) print: bool,
 
     /// Prints each change as one line of JSON

@@ -17,7 +17,7 @@ use crate::{
     args::{DelegateArgs, ProcessorArgs, RunArgs},
     change_line::{Form, lines},
     exit::{Exit, Printed, Result, interrupted, print},
-    store::{Missing, ProcessorStores},
+    store::{Missing, ProcessorStores, Store},
 };
 
 /// Runs until a signal, or the end that the arguments ask for.
@@ -36,25 +36,20 @@ async fn host(args: &RunArgs) -> Result<Exit> {
     if args.check {
         return check(args).await;
     }
+    Chosen::of(&args.delegate)?;
     let stores = ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?;
     let mut builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
     if let Some(container) = &args.options.dead_letters {
         let container = stores.store.container_or_new(container, None, 1).await?;
         builder = builder.dead_letter(options::dead_letter(&args.options, &container));
     }
-    let (delegate, copy_store) = match &args.delegate.copy_to {
-        Some(place) => {
-            let (copy, store) = Copy::open(place, &args.processor, &stores).await?;
-            (Delegate::of(Kind::Copy(copy)), store)
-        }
-        None => (Delegate::new(&args.delegate, &stores.name)?, None),
-    };
+    let (delegate, own_store) = Delegate::open(args, &stores).await?;
     let processor =
         if args.options.all_versions { build(builder.all_versions(), &delegate)? } else { build(builder, &delegate)? };
     let ended = work(args, &processor, &delegate).await;
     drop((processor, delegate));
     stores.close().await?;
-    if let Some(store) = copy_store {
+    if let Some(store) = own_store {
         store.close().await?;
     }
     ended
@@ -101,22 +96,46 @@ async fn check(args: &RunArgs) -> Result<Exit> {
         }
         Some(_) => "it has never run and begins at --from".to_owned(),
     };
-    let DelegateArgs { exec, webhook, copy_to, .. } = &args.delegate;
-    let delegate = match (exec, webhook, copy_to) {
-        (Some(command), ..) => format!("runs {command:?} for each batch"),
-        (None, Some(url), _) => format!("sends each batch to {url}"),
-        (None, None, Some(place)) => format!("copies to {place}"),
-        (None, None, None) => "prints each change".to_owned(),
+    let delegate = match Chosen::of(&args.delegate)? {
+        Chosen::Print => "prints each change".to_owned(),
+        Chosen::Exec(command) => format!("runs {command:?} for each batch"),
+        Chosen::Webhook(url) => {
+            Webhook::new(url, &args.delegate, name)?;
+            format!("sends each batch to {url}")
+        }
+        Chosen::Copy(place) => format!("copies to {place}"),
     };
     let stands_in = match &lease_container {
         Some(found) => found.clone(),
         None => Engine::in_memory()?.database(&leases.database).container(&leases.container).create().await?,
     };
-    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::new(&args.delegate, name)?)?;
+    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::of(Kind::Print(Form::Plain)))?;
     print(&format!("processor {name} on {container}, {ranges} ranges, leases in {leases}: {known}; {delegate}\n"))?;
     drop((monitored, lease_container));
     store.close().await?;
     Ok(Exit::Good)
+}
+
+/// Which delegate the arguments ask for. What is typed counts before what the config file says.
+enum Chosen<'a> {
+    Print,
+    Exec(&'a str),
+    Webhook(&'a str),
+    Copy(&'a str),
+}
+
+impl<'a> Chosen<'a> {
+    fn of(args: &'a DelegateArgs) -> Result<Self> {
+        Ok(match (&args.exec, &args.webhook, &args.copy_to) {
+            _ if args.print => Self::Print,
+            (Some(command), ..) => Self::Exec(command),
+            (None, Some(url), _) => Self::Webhook(url),
+            (None, None, Some(place)) => Self::Copy(place),
+            (None, None, None) => {
+                return Err("say what happens to changes: pass --print, --exec, --webhook or --copy-to".into());
+            }
+        })
+    }
 }
 
 /// What happens to each batch.
@@ -133,13 +152,19 @@ enum Kind {
 }
 
 impl Delegate {
-    fn new(args: &DelegateArgs, processor: &str) -> Result<Arc<Self>> {
-        let kind = match (&args.exec, &args.webhook) {
-            (Some(command), _) => Kind::Exec(Exec::new(command, args.results, processor)),
-            (None, Some(url)) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
-            (None, None) => Kind::Print(if args.json { Form::Json } else { Form::Plain }),
+    /// The delegate that the arguments ask for, and the store that it opened for itself.
+    async fn open(run: &RunArgs, stores: &ProcessorStores) -> Result<(Arc<Self>, Option<Store>)> {
+        let (args, processor) = (&run.delegate, stores.name.as_str());
+        let kind = match Chosen::of(args)? {
+            Chosen::Print => Kind::Print(if args.json { Form::Json } else { Form::Plain }),
+            Chosen::Exec(command) => Kind::Exec(Exec::new(command, args.results, processor)),
+            Chosen::Webhook(url) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
+            Chosen::Copy(place) => {
+                let (copy, store) = Copy::open(place, &run.processor, stores).await?;
+                return Ok((Self::of(Kind::Copy(copy)), store));
+            }
         };
-        Ok(Self::of(kind))
+        Ok((Self::of(kind), None))
     }
 
     fn of(kind: Kind) -> Arc<Self> {

@@ -51,7 +51,8 @@ fn mistyped_words_are_recognised() {
     assert_refused(&["lagg"], &["lag"]);
     assert_refused(&["tail", "--stor", "x"], &["--store"]);
     assert_refused(&["run", "mailer", "--print", "--delegate-timeout", "5"], &["500ms, 10s, 5m or 1h"]);
-    assert_refused(&["run", "mailer"], &["--print"]);
+    let on_memory = ["--store", "memory", "--container", "a/b", "--leases", "a/l"];
+    assert_refused(&[&["run", "mailer"], &on_memory[..]].concat(), &["--print, --exec, --webhook or --copy-to"]);
     assert_refused(&["load", "--rate", "0"], &["above zero"]);
 }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad_input;
+mod config;
 mod copy;
 mod dead_letters;
 mod exec;

@@ -1,0 +1,168 @@
+//! The config file: options that stand for those that are neither typed nor in the environment.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, builder::OsStr};
+use serde_json::json;
+
+use crate::{
+    args::Args,
+    exit::{Exit, Result, print},
+    table::Table,
+};
+
+/// The variable that names the file.
+const VARIABLE: &str = "CHANGEFEED_CONFIG";
+
+/// The file that is read if it is there and no other is named.
+const DEFAULT: &str = "changefeed.toml";
+
+/// What a variable holds that must not be shown.
+const SECRET: &str = "CHANGEFEED_KEY";
+
+/// The options in a file, by their names without dashes.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    file: Option<PathBuf>,
+    options: BTreeMap<String, String>,
+}
+
+impl Config {
+    /// Reads the file that the environment names, or the usual one.
+    pub(crate) fn read() -> Result<Self> {
+        let (file, must_be_there) = match env::var_os(VARIABLE) {
+            Some(file) => (PathBuf::from(file), true),
+            None => (PathBuf::from(DEFAULT), false),
+        };
+        if !must_be_there && !file.exists() {
+            return Ok(Self::default());
+        }
+        let shown = file.display();
+        let text = fs::read_to_string(&file).map_err(|error| format!("read the config file {shown}: {error}"))?;
+        let options = parse(&text).map_err(|problem| format!("the config file {shown}: {problem}"))?;
+        let config = Self { file: Some(file), options };
+        config.check().map_err(|problem| format!("the config file {}: {problem}", config.shown()))?;
+        Ok(config)
+    }
+
+    /// The arguments of this process. What is typed counts before the environment, that before the file.
+    pub(crate) fn arguments(&self) -> std::result::Result<Args, clap::Error> {
+        Args::from_arg_matches(&self.matches()?)
+    }
+
+    fn matches(&self) -> std::result::Result<ArgMatches, clap::Error> {
+        self.apply(Args::command()).try_get_matches()
+    }
+
+    /// A command whose options have the values of the file as defaults.
+    fn apply(&self, command: Command) -> Command {
+        let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        let command =
+            names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |sub| self.apply(sub)));
+        command.mut_args(|arg| match arg.get_long().and_then(|long| self.options.get(long)) {
+            Some(value) => arg.default_value(OsStr::from(value.clone())).required(false),
+            None => arg,
+        })
+    }
+
+    /// Refuses what no sub-command has, and values that none understands.
+    fn check(&self) -> std::result::Result<(), String> {
+        let mut known = BTreeMap::new();
+        collect(&Args::command(), &mut known);
+        for name in self.options.keys() {
+            match known.get(name) {
+                None => return Err(format!("there is no option {name}: `changefeed help run` shows those there are")),
+                Some(false) => return Err(format!("{name} takes no value and cannot be set here: pass --{name}")),
+                Some(true) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn shown(&self) -> String {
+        self.file.as_deref().unwrap_or(Path::new(DEFAULT)).display().to_string()
+    }
+}
+
+/// The options of a command and of those below it, and whether they take a value.
+fn collect(command: &Command, known: &mut BTreeMap<String, bool>) {
+    for arg in command.get_arguments() {
+        if let Some(long) = arg.get_long() {
+            known.insert(long.to_owned(), arg.get_action().takes_values());
+        }
+    }
+    command.get_subcommands().for_each(|sub| collect(sub, known));
+}
+
+fn parse(text: &str) -> std::result::Result<BTreeMap<String, String>, String> {
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
+    let option = |(name, value): (String, toml::Value)| {
+        let value = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
+            _ => return Err(format!("{name} must be a text or a number")),
+        };
+        Ok((name.replace('_', "-"), value))
+    };
+    table.into_iter().map(option).collect()
+}
+
+/// `changefeed config show`: what is set, and where. Secrets are not shown.
+pub(crate) fn show(config: &Config, as_json: bool) -> Result<Exit> {
+    let mut found: Vec<[String; 3]> = Vec::new();
+    for (name, value) in &config.options {
+        found.push([name.clone(), value.clone(), config.shown()]);
+    }
+    let variables = env::vars().filter(|(name, _)| name.starts_with("CHANGEFEED_"));
+    for (name, value) in variables.collect::<BTreeMap<_, _>>() {
+        let value = if name == SECRET { "(hidden)".to_owned() } else { value };
+        found.push([name.trim_start_matches("CHANGEFEED_").to_lowercase().replace('_', "-"), value, name]);
+    }
+    if as_json {
+        let list: Vec<_> = found
+            .iter()
+            .map(|[option, value, from]| json!({ "option": option, "value": value, "from": from }))
+            .collect();
+        print(&format!("{}\n", serde_json::Value::from(list)))?;
+    } else if found.is_empty() {
+        print(&format!("nothing is set: write options into {DEFAULT}, or set variables such as CHANGEFEED_STORE\n"))?;
+    } else {
+        let mut table = Table::new(["option", "value", "from"]);
+        found.into_iter().for_each(|row| table.row(row));
+        print(&table.text())?;
+    }
+    Ok(Exit::Good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_well_formed_with_every_option_in_the_file() {
+        let mut known = BTreeMap::new();
+        collect(&Args::command(), &mut known);
+        let options = known.into_iter().filter(|(_, takes_value)| *takes_value).map(|(name, _)| (name, "1".to_owned()));
+        let config = Config { file: None, options: options.collect() };
+        config.apply(Args::command()).debug_assert();
+        config.check().unwrap();
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let refused = |text: &str| {
+            let config = Config { file: None, options: parse(text)? };
+            config.check()
+        };
+        assert_eq!(refused("store = './data'\nmax_items = 5"), Ok(()));
+        assert!(refused("stor = './data'").unwrap_err().contains("there is no option stor"));
+        assert!(refused("json = 'yes'").unwrap_err().contains("takes no value"));
+        assert!(refused("store = ['a']").unwrap_err().contains("must be a text or a number"));
+        assert!(refused("store").is_err());
+    }
+}

@@ -1,0 +1,47 @@
+//! Options by flags, by the environment and by the config file, in this order.
+
+use crate::{
+    process::{command, text},
+    shop::{Shop, assert_good},
+};
+
+#[test]
+fn flags_count_before_variables_and_these_before_the_file() {
+    let shop = Shop::in_folder();
+    shop.load(30);
+    let file = format!("store = '{}'\ncontainer = 'shop/none'\nmax = 3\n", shop.store());
+    shop.folder.write("changefeed.toml", &file);
+    let tail = |variable: Option<&str>, more: &[&str]| {
+        let mut command = command(&[&["tail", "--from", "beginning", "--once"], more].concat());
+        command.current_dir(shop.folder.path());
+        if let Some(container) = variable {
+            command.env("CHANGEFEED_CONTAINER", container);
+        }
+        command.output().unwrap()
+    };
+    let by_file = tail(None, &[]);
+    assert!(text(&by_file.stderr).contains("there is no container shop/none"), "{}", text(&by_file.stderr));
+    let by_variable = tail(Some("shop/orders"), &[]);
+    assert_good(&by_variable);
+    assert_eq!(text(&by_variable.stdout).lines().count(), 3);
+    let by_flag = tail(Some("shop/nothing"), &["--container", "shop/orders", "--max", "5"]);
+    assert_good(&by_flag);
+    assert_eq!(text(&by_flag.stdout).lines().count(), 5);
+}
+
+#[test]
+fn what_is_set_is_shown_without_secrets() {
+    let shop = Shop::in_folder();
+    let file = shop.folder.write("own.toml", "store = './data'\n");
+    let mut show = command(&["config", "show"]);
+    show.env("CHANGEFEED_CONFIG", &file).env("CHANGEFEED_KEY", "c2VjcmV0").env("CHANGEFEED_LEASES", "shop/leases");
+    let output = show.output().unwrap();
+    assert_good(&output);
+    let said = text(&output.stdout);
+    assert!(said.contains("store") && said.contains("./data") && said.contains("shop/leases"), "{said}");
+    assert!(said.contains("(hidden)") && !said.contains("c2VjcmV0"), "{said}");
+    let wrong = shop.folder.write("wrong.toml", "stor = './data'\n");
+    let output = command(&["config", "show"]).env("CHANGEFEED_CONFIG", &wrong).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("there is no option stor"), "{}", text(&output.stderr));
+}
