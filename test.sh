@@ -1,21 +1,36 @@
 #!/usr/bin/env bash
 # Everything that must hold, in one command: about three quarters of an hour on two cores. Installs what is missing (by
 # apt, pip, npm, cargo and Maven); needs rustup (https://rustup.rs) to be there.
-# Usage: ./test.sh [--no-bench | --quick]
-#   --no-bench  without the two rows of the benchmark
-#   --quick     five minutes once everything is built: format, lints, tests of the processor, a hundred seeds
+# Usage: ./test.sh [quick | soak | --no-bench]
+#   quick       five minutes once everything is built: format, lints, tests of the processor, a hundred seeds
+#   soak        what takes hours: a fleet for an hour, 100,000 seeds, 50 demonstrations, an hour of fuzzing
+#   --no-bench  everything without the two rows of the benchmark
 set -euo pipefail
 cd "$(dirname "$0")"
 
 case "${1:-}" in
-  "" | --no-bench | --quick) ;;
+  "" | --no-bench | quick | --quick | soak) ;;
   *)
-    echo "usage: ./test.sh [--no-bench | --quick]" >&2
+    echo "usage: ./test.sh [quick | soak | --no-bench]" >&2
     exit 2
     ;;
 esac
 
-say() { printf '\n== %s\n' "$*"; }
+# The stage that is running, when it began, and how long those before it took.
+stage="" begun=$SECONDS times=""
+say() {
+  if [ -n "$stage" ]; then
+    times+=$(printf '%5d s  %s' $((SECONDS - begun)) "$stage")$'\n'
+  fi
+  stage=$* begun=$SECONDS
+  printf '\n== %s\n' "$*"
+}
+ended() {
+  local code=$?
+  [ $code -eq 0 ] || times+=$(printf '%5d s  %s: FAILED' $((SECONDS - begun)) "$stage")$'\n'
+  printf '\n%s%5d s  in all\n' "$times" "$SECONDS"
+}
+trap ended EXIT
 
 say "tools"
 if ! command -v cargo >/dev/null; then
@@ -35,7 +50,23 @@ cargo fmt --all --check
 say "lints"
 cargo clippy --workspace --all-targets --locked -- -D warnings
 
-if [ "${1:-}" = "--quick" ]; then
+if [ "${1:-}" = "soak" ]; then
+  say "a fleet for an hour"
+  scripts/soak 60
+  say "simulation: 100,000 seeds"
+  cargo run --release --locked --quiet -p changefeed-sim -- --seeds 0..100000
+  say "demonstration: nothing lost in 50 runs"
+  cargo build --release --locked --quiet -p changefeed-cli
+  for run in $(seq 50); do
+    "${CARGO_TARGET_DIR:-target}/release/changefeed" demo --json --seconds 10 --seed "$run" 2>/dev/null
+  done
+  say "fuzzing, five minutes for each target"
+  scripts/fuzz 300
+  say "all good (soak)"
+  exit 0
+fi
+
+if [ "${1:-}" = "quick" ] || [ "${1:-}" = "--quick" ]; then
   say "tests of the contract, the processor and the simulation"
   cargo test --locked -p changefeed-core -p changefeed -p changefeed-sim -p changefeed-testkit
   say "simulation: 100 seeds"
