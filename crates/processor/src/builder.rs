@@ -125,7 +125,7 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// How often leases are balanced and renewed, and when they expire. Default: 1, 10 and 30 s if the lease container is
+    /// How often leases are balanced and renewed, and when they expire. Default: 1, 20 and 60 s if the lease container is
     /// in the same process; 2, 3 and 10 s if it is behind a changefeed server; 13, 17 and 60 s otherwise.
     pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
         self.options.timing = timing;

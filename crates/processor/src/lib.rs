@@ -79,7 +79,7 @@
 //! | [`max_request_units_per_second`](ProcessorBuilder::max_request_units_per_second) | no limit | set it to leave throughput to other users of the containers |
 //! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes |
 //! | [`manual_checkpoints`](ProcessorBuilder::manual_checkpoints) | off | for batches of your own: the delegate gets a [`ManualContext`] and says what is handled |
-//! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 10, 30 s; over a server 2, 3, 10 s | shorter finds crashes earlier and writes more |
+//! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 20, 60 s; over a server 2, 3, 10 s | shorter finds crashes earlier and writes more |
 //! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s | with wake-ups only in case one is lost |
 //! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
 //! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |

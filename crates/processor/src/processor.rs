@@ -137,6 +137,7 @@ impl Processor {
         let context = Arc::new(HostContext {
             name: Arc::clone(&self.name),
             instance: self.instance.as_str().into(),
+            session: session.begin(),
             identity: Arc::new(Identity {
                 instance: self.instance.clone(),
                 session: session.to_string(),

@@ -19,7 +19,8 @@ use crate::{
 const GRACE: f64 = 0.8;
 
 /// A host that runs. Dropping it ends it at once, as a crash would: nothing is renewed any more, and other hosts take its
-/// leases over when they have expired. [`Running::stop`] ends it in good order.
+/// leases over when they have expired, or at once if the lease container is in the same process. [`Running::stop`] ends it
+/// in good order.
 ///
 /// ```
 /// # async fn example(processor: changefeed::Processor) -> changefeed::core::Result<()> {

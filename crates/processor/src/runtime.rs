@@ -35,7 +35,8 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// Returns a number that no other process has, the same for all hosts of this process; `None` if there is none.
     ///
     /// A lease store in this process has no other users. So a host that finds a lease there under the number of another
-    /// process knows that the owner is dead, and does not wait for the lease to expire.
+    /// process, or of a host of this process that has ended, knows that the owner is dead, and does not wait for the lease
+    /// to expire.
     fn process(&self) -> Option<u64> {
         None
     }

@@ -143,3 +143,20 @@ async fn without_a_timeout_a_blocked_call_keeps_its_lease_and_is_reported_again_
     running.stop().await.expect("stop");
     other.stop().await.expect("stop");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn leases_of_a_dropped_host_wait_for_a_call_that_still_blocks_its_thread() {
+    let shop = Shop::new(1).await;
+    shop.write(0..1, 1).await;
+    // The lease does not expire within this test.
+    let timing = LeaseTiming { expiration: LIMIT * 3, ..TIMING };
+    let (running, block, _) = start_blocked(processor(&shop, "worker-1").lease_timing(timing)).await;
+    drop(running);
+    let (other, mut batches) = start_healthy(processor(&shop, "worker-2").lease_timing(timing)).await;
+    // The other host lists the leases several times.
+    TokioRuntime::new().sleep(TIMING.acquire * 5).await;
+    assert!(batches.try_recv().is_err(), "the call of the dropped host still runs");
+    drop(block);
+    within("delivery by the other host", batches.recv()).await.expect("a batch");
+    other.stop().await.expect("stop");
+}

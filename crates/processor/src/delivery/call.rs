@@ -91,9 +91,9 @@ impl RunningCall {
         };
         let (reply, answer) = oneshot::channel();
         let (lent, page) = ReturnOnDrop::new(page);
-        let delegate = Arc::clone(&host.delegate);
+        let (delegate, session) = (Arc::clone(&host.delegate), host.session.clone());
         let task = async move {
-            let _permit = permit;
+            let _held = (permit, session);
             let call = AssertUnwindSafe(async move { delegate.call(changes, context).await }).catch_unwind();
             let answer = call.await.unwrap_or_else(|panic| Err(panic_error(&*panic)));
             match &answer {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use changefeed_core::{ChangePage, Result};
 
 use super::{Host, lease_feed::Relevance};
+use crate::lease::session::ended_sessions;
 
 /// After so many pages without reaching the end of the feed, listing all leases costs less than following it.
 const MOST_PAGES: u32 = 16;
@@ -38,9 +39,10 @@ impl Host {
     }
 
     /// Whether a listing of all leases would find nothing to do: nothing was at the last one, nobody has written anything
-    /// since that concerns this host, and no owner has fallen silent. At least once in an expiration interval: no.
+    /// since that concerns this host, no owner has fallen silent and no host of this process has ended. At least once in an
+    /// expiration interval: no.
     pub(super) async fn is_still_idle(&mut self) -> bool {
-        let Some(listed) = self.idle_since else { return false };
+        let Some(listed) = self.idle_since.filter(|_| self.ended_sessions == ended_sessions()) else { return false };
         if self.context.runtime.monotonic().saturating_sub(listed) >= self.context.options.timing.expiration {
             return false;
         }

@@ -37,6 +37,7 @@ use crate::{
         host_context::HostContext,
         loss::Loss,
         prefix::LeaseToken,
+        session::ended_sessions,
         store::{Listing, StoredLease},
         task::{LeaseTask, TaskReport},
         writer::LeaseWriter,
@@ -71,6 +72,8 @@ pub(crate) struct Host {
     budget: ReadBudget,
     /// When all leases were listed and nothing was left to do; `None` if something was, or has happened since.
     idle_since: Option<Duration>,
+    /// How many sessions of this process had ended when the leases were listed.
+    ended_sessions: u64,
     /// When a lease was last stolen.
     last_steal: Option<Duration>,
     /// Second documents for one token, by id and partition key: the version that was first seen, and when.
@@ -95,6 +98,7 @@ impl Host {
             context,
             feed,
             idle_since: None,
+            ended_sessions: 0,
             last_steal: None,
             duplicates_seen: BTreeMap::new(),
             resolved: BTreeMap::new(),
@@ -208,6 +212,7 @@ impl Host {
             return Ok(());
         }
         self.idle_since = None;
+        self.ended_sessions = ended_sessions();
         let listing = self.context.store.list().await?;
         let now = self.context.runtime.monotonic();
         self.budget.spend(now);

@@ -6,10 +6,10 @@ use changefeed_core::{ETag, Result};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::lease::{
-    document::{LeaseDocument, SignOfLife, SummaryRef},
+    document::{LONGEST_PROMISE, SignOfLife, SummaryRef},
     prefix::LeaseToken,
     signals::CommandSender,
-    store::Listing,
+    store::{Listing, StoredLease},
 };
 
 /// What a host knows about one lease.
@@ -42,7 +42,8 @@ struct Seen {
     etag: Option<ETag>,
     sign: SignOfLife,
     since: Duration,
-    /// For how long it was silent before that, by the store's clock; zero if that is not known.
+    /// For how long it was silent before that, by the store's clock; zero if that is not known, as long as any owner may be
+    /// silent if the owner is known to be dead.
     before: Duration,
 }
 
@@ -92,13 +93,21 @@ impl LeaseRecord {
 
     fn take_in(
         &mut self,
-        document: &LeaseDocument,
-        etag: &ETag,
+        listing: &Listing,
+        StoredLease { document, etag }: &StoredLease,
         own_expiration: Duration,
         instance: &str,
         now: Duration,
     ) {
+        let first = self.seen.is_none();
         self.see(Some(etag.clone()), SignOfLife::from(document), now);
+        if let Some(seen) = &mut self.seen {
+            match listing.ages.get(&document.token) {
+                _ if listing.dead.contains(&document.token) => seen.before = LONGEST_PROMISE,
+                Some(age) if first => seen.before = *age,
+                _ => {}
+            }
+        }
         self.expires_after = document.expires_after(own_expiration);
         let request = document.hand_over().map(|request| request.to);
         let epoch = document.epoch();
@@ -140,12 +149,7 @@ impl Records {
     pub(crate) fn take_in(&mut self, listing: &Listing, own_expiration: Duration, instance: &str, now: Duration) {
         self.0.retain(|token, record| record.task.is_some() || listing.find(token).is_some());
         for lease in &listing.leases {
-            let record = self.entry(&lease.document.token);
-            let first = record.seen.is_none();
-            record.take_in(&lease.document, &lease.etag, own_expiration, instance, now);
-            if let (true, Some(seen), Some(age)) = (first, &mut record.seen, listing.ages.get(&lease.document.token)) {
-                seen.before = *age;
-            }
+            self.entry(&lease.document.token).take_in(listing, lease, own_expiration, instance, now);
         }
     }
 
@@ -206,7 +210,7 @@ mod tests {
     use changefeed_core::{FeedRange, Mode};
 
     use super::*;
-    use crate::lease::document::LeaseVersion;
+    use crate::lease::document::{LeaseDocument, LeaseVersion};
 
     fn lease(time: &str) -> LeaseDocument {
         let token = "0".parse().unwrap();

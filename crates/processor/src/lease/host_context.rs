@@ -6,8 +6,8 @@ use changefeed_core::{Container, ContainerIdentity, Mode};
 use parking_lot::Mutex;
 
 use super::{
-    document::StartPositions, prefix::LeaseToken, signals::Signals, state::Settings, store::LeaseStore,
-    writer::Identity,
+    document::StartPositions, prefix::LeaseToken, session::LiveSession, signals::Signals, state::Settings,
+    store::LeaseStore, writer::Identity,
 };
 use crate::{
     delegate::Delegate, delivery::dead_letter::DeadLetter, limits::HostLimits, notifier::Notifier, options::Options,
@@ -21,6 +21,8 @@ pub(crate) struct HostContext {
     pub(crate) span: tracing::Span,
     pub(crate) instance: Arc<str>,
     pub(crate) identity: Arc<Identity>,
+    /// Ends when nothing acts for this host any more.
+    pub(crate) session: LiveSession,
     pub(crate) monitored: Container,
     pub(crate) monitored_identity: Arc<ContainerIdentity>,
     pub(crate) store: Arc<LeaseStore>,

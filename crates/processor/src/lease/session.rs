@@ -1,9 +1,28 @@
 //! The session of a host: a random number that tells two hosts with one name apart, and the process that runs it.
+//!
+//! Hosts with a lease store in their own process know of each other without reading leases: a session that has ended is no
+//! longer among the live ones, and its leases need not expire.
 
-use std::{fmt, str::FromStr};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+
+/// The sessions of this process that have not ended.
+static LIVE: Mutex<BTreeSet<Session>> = Mutex::new(BTreeSet::new());
+
+/// How many sessions of this process have ended.
+static ENDED: AtomicU64 = AtomicU64::new(0);
 
 /// The session of a host. As text 16 hexadecimal digits, after those of the process and a hyphen if that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Session {
     process: Option<u64>,
     number: u64,
@@ -18,6 +37,37 @@ impl Session {
     /// The process of the host, if the lease store was in it.
     pub(crate) fn process(self) -> Option<u64> {
         self.process
+    }
+
+    /// Begins the session in this process. It ends when the last clone of the result is dropped.
+    pub(crate) fn begin(self) -> LiveSession {
+        LIVE.lock().insert(self);
+        LiveSession(Arc::new(EndOnDrop(self)))
+    }
+
+    /// Whether a session of this process has not ended.
+    pub(crate) fn is_alive(self) -> bool {
+        LIVE.lock().contains(&self)
+    }
+}
+
+/// How many sessions of this process have ended so far: as long as it stays the same, no host of this process has died.
+pub(crate) fn ended_sessions() -> u64 {
+    ENDED.load(Ordering::Acquire)
+}
+
+/// A session that has not ended. Held by everything that acts for its host: the host itself, its lease tasks and the calls
+/// of the delegate, which may block a thread longer than the host lives.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveSession(#[expect(dead_code, reason = "kept to be dropped")] Arc<EndOnDrop>);
+
+#[derive(Debug)]
+struct EndOnDrop(Session);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        LIVE.lock().remove(&self.0);
+        ENDED.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -45,6 +95,18 @@ impl FromStr for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_ends_when_nothing_acts_for_it_any_more() {
+        let session = Session::new(Some(11), 12);
+        assert!(!session.is_alive());
+        let (host, before) = (session.begin(), ended_sessions());
+        let call = host.clone();
+        drop(host);
+        assert!(session.is_alive(), "a call is running");
+        drop(call);
+        assert!(!session.is_alive() && ended_sessions() > before);
+    }
 
     #[test]
     fn a_session_is_read_as_it_was_written() {

@@ -1,6 +1,9 @@
 //! The lease container: the only place that reads and writes lease documents.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use changefeed_core::{
@@ -10,7 +13,7 @@ use changefeed_core::{
 
 use super::{
     coverage::RangeLease,
-    document::{DocumentError, LONGEST_PROMISE, LeaseDocument},
+    document::{DocumentError, LeaseDocument},
     prefix::{LeasePrefix, LeaseToken},
     ranges::{Lineage, NamedRange},
     session::Session,
@@ -46,9 +49,10 @@ pub(crate) struct Listing {
     pub(crate) broken: Vec<(String, DocumentError)>,
     /// Documents that claim the token of a lease in `leases`: reported, never processed.
     pub(crate) duplicates: Vec<StoredLease>,
-    /// For how long nothing was written to a lease, by the store's clock; see [`LeaseStore::with_store_time`]. As long as
-    /// any owner may be silent if it is known to be dead; see [`LeaseStore::of_process`].
+    /// For how long nothing was written to a lease, by the store's clock; see [`LeaseStore::with_store_time`].
     pub(crate) ages: BTreeMap<LeaseToken, Duration>,
+    /// Leases whose owners are known to be dead; see [`LeaseStore::of_process`].
+    pub(crate) dead: BTreeSet<LeaseToken>,
 }
 
 impl Listing {
@@ -175,7 +179,8 @@ impl LeaseStore {
         Ok(Self { container, prefix, layout, store_time: None, process: None })
     }
 
-    /// Says that the container is in this process. Listings then tell which owners died with another one.
+    /// Says that the container is in this process. Listings then tell which owners died: with another process, or because
+    /// their sessions in this one have ended.
     #[must_use]
     pub(crate) fn of_process(self, process: Option<u64>) -> Self {
         Self { process, ..self }
@@ -233,9 +238,7 @@ impl LeaseStore {
         for item in self.container.list(&self.prefix.leases()).await? {
             match LeaseDocument::parse(&item.body) {
                 Ok(document) => {
-                    if self.owner_died_with_its_process(&document) {
-                        listing.ages.insert(document.token.clone(), LONGEST_PROMISE);
-                    } else if let Some(now) = self.store_time {
+                    if let Some(now) = self.store_time {
                         listing.ages.insert(document.token.clone(), age(item.timestamp, now));
                     }
                     leases.push(StoredLease { document, etag: item.etag });
@@ -244,12 +247,18 @@ impl LeaseStore {
             }
         }
         listing.add_all(leases);
+        let dead = listing.leases.iter().map(|lease| &lease.document).filter(|document| self.owner_is_dead(document));
+        listing.dead = dead.map(|document| document.token.clone()).collect();
         Ok(listing)
     }
 
-    fn owner_died_with_its_process(&self, document: &LeaseDocument) -> bool {
-        let owner = document.session().and_then(|session| session.parse::<Session>().ok()).and_then(Session::process);
-        matches!((self.process, owner), (Some(own), Some(owner)) if own != owner)
+    fn owner_is_dead(&self, document: &LeaseDocument) -> bool {
+        let Some(own) = self.process else { return false };
+        let session = document.session().and_then(|session| session.parse::<Session>().ok());
+        session.is_some_and(|session| match session.process() {
+            Some(process) => process != own || !session.is_alive(),
+            None => false,
+        })
     }
 
     /// One lease, or none if it is not there.

@@ -36,10 +36,11 @@ impl LeaseTiming {
     pub const REMOTE: Self =
         Self { acquire: Duration::from_secs(13), renew: Duration::from_secs(17), expiration: Duration::from_secs(60) };
 
-    /// For a lease container in the same process, where a request costs microseconds: 1, 10 and 30 s. Renewals matter
-    /// only to other hosts in this process: the leases of a process that died are free at once.
+    /// For a lease container in the same process, where a request costs microseconds: 1, 20 and 60 s. Renewals matter
+    /// only for hosts that hang: the leases of a process that died are free at once, and so are those of a host in this
+    /// process that was dropped or that panicked.
     pub const EMBEDDED: Self =
-        Self { acquire: Duration::from_secs(1), renew: Duration::from_secs(10), expiration: Duration::from_secs(30) };
+        Self { acquire: Duration::from_secs(1), renew: Duration::from_secs(20), expiration: Duration::from_secs(60) };
 
     /// For a lease container behind a changefeed server, where a request costs a fraction of a millisecond and no money:
     /// 2, 3 and 10 s, so that a host that was killed is replaced within about ten seconds.
