@@ -15,10 +15,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// The sessions of this process that have not ended.
+/// The sessions of this process that have not ended, of hosts with a lease store in it.
 static LIVE: Mutex<BTreeSet<Session>> = Mutex::new(BTreeSet::new());
 
-/// How many sessions of this process have ended.
+/// How many of these sessions have ended.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
 /// The session of a host. As text 16 hexadecimal digits, after those of the process and a hyphen if that is known.
@@ -39,10 +39,13 @@ impl Session {
         self.process
     }
 
-    /// Begins the session in this process. It ends when the last clone of the result is dropped.
+    /// Begins the session. It ends when the last clone of the result is dropped. Other hosts learn of that only if the lease
+    /// store is in this process.
     pub(crate) fn begin(self) -> LiveSession {
-        LIVE.lock().insert(self);
-        LiveSession(Arc::new(EndOnDrop(self)))
+        LiveSession(self.process.map(|_| {
+            LIVE.lock().insert(self);
+            Arc::new(EndOnDrop(self))
+        }))
     }
 
     /// Whether a session of this process has not ended.
@@ -59,7 +62,7 @@ pub(crate) fn ended_sessions() -> u64 {
 /// A session that has not ended. Held by everything that acts for its host: the host itself, its lease tasks and the calls
 /// of the delegate, which may block a thread longer than the host lives.
 #[derive(Clone, Debug)]
-pub(crate) struct LiveSession(#[expect(dead_code, reason = "kept to be dropped")] Arc<EndOnDrop>);
+pub(crate) struct LiveSession(#[expect(dead_code, reason = "kept to be dropped")] Option<Arc<EndOnDrop>>);
 
 #[derive(Debug)]
 struct EndOnDrop(Session);
@@ -106,6 +109,9 @@ mod tests {
         assert!(session.is_alive(), "a call is running");
         drop(call);
         assert!(!session.is_alive() && ended_sessions() > before);
+        let elsewhere = Session::new(None, 12);
+        let _running = elsewhere.begin();
+        assert!(!elsewhere.is_alive(), "nobody knows of a session whose process is not known");
     }
 
     #[test]
