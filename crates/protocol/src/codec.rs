@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 
 /// Room for a number or a short text.
 const SMALL: usize = 16;
@@ -10,7 +10,7 @@ const SMALL: usize = 16;
 /// What can be sent. Types that are a text on the wire are checked when they are read.
 pub trait Wire: Sized {
     /// Appends the value.
-    fn put(&self, out: &mut BytesMut);
+    fn put(&self, out: &mut Vec<u8>);
 
     /// About how many bytes it takes, so that a page of items is not copied from one buffer to the next while it grows.
     fn size_hint(&self) -> usize {
@@ -26,9 +26,9 @@ pub trait Wire: Sized {
 
 /// Encodes one message.
 pub fn encode(message: &impl Wire) -> Bytes {
-    let mut out = BytesMut::with_capacity(message.size_hint());
+    let mut out = Vec::with_capacity(message.size_hint());
     message.put(&mut out);
-    out.freeze()
+    out.into()
 }
 
 /// Decodes one message, which must be all there is. Bodies of items are slices of `bytes`, not copies.
@@ -36,9 +36,9 @@ pub fn encode(message: &impl Wire) -> Bytes {
 /// # Errors
 /// [`Malformed`] if the bytes are not exactly one message of this type.
 pub fn decode<T: Wire>(bytes: Bytes) -> Result<T, Malformed> {
-    let mut input = Reader(bytes);
+    let mut input = Reader { bytes, at: 0 };
     let message = T::read_from(&mut input)?;
-    if input.0.is_empty() { Ok(message) } else { Err(Malformed("bytes follow the message")) }
+    if input.rest().is_empty() { Ok(message) } else { Err(Malformed("bytes follow the message")) }
 }
 
 /// Bytes that are not the message they should be.
@@ -53,23 +53,47 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// The part of a message that was not read yet.
+/// A message, and how far it was read.
 #[derive(Debug)]
-pub struct Reader(Bytes);
+pub struct Reader {
+    bytes: Bytes,
+    /// Never beyond the end.
+    at: usize,
+}
 
 impl Reader {
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        self.0.try_get_u8().map_err(|_| Malformed("it ends early"))
+    /// What was not read yet.
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
     }
 
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let byte = *self.bytes.get(self.at).ok_or(Malformed("it ends early"))?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    /// The next bytes, which share memory with the message.
     pub(crate) fn bytes(&mut self, count: usize) -> Result<Bytes, Malformed> {
-        if count > self.0.len() { Err(Malformed("it ends early")) } else { Ok(self.0.split_to(count)) }
+        if count > self.rest().len() {
+            return Err(Malformed("it ends early"));
+        }
+        let bytes = self.bytes.slice(self.at..self.at + count);
+        self.at += count;
+        Ok(bytes)
+    }
+
+    /// The next bytes, looked at in place: sharing them would cost two atomic operations for each text of a page.
+    fn look<T>(&mut self, count: usize, read: impl FnOnce(&[u8]) -> Result<T, Malformed>) -> Result<T, Malformed> {
+        let value = read(self.rest().get(..count).ok_or(Malformed("it ends early"))?)?;
+        self.at += count;
+        Ok(value)
     }
 }
 
 impl Wire for u8 {
-    fn put(&self, out: &mut BytesMut) {
-        out.put_u8(*self);
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
     }
 
     fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
@@ -78,8 +102,8 @@ impl Wire for u8 {
 }
 
 impl Wire for bool {
-    fn put(&self, out: &mut BytesMut) {
-        out.put_u8((*self).into());
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push((*self).into());
     }
 
     fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
@@ -92,14 +116,14 @@ impl Wire for bool {
 }
 
 impl Wire for u64 {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         let mut rest = *self;
         while rest >= 0x80 {
             // The lowest seven bits, and the mark that more follow.
-            out.put_u8(rest as u8 | 0x80);
+            out.push(rest as u8 | 0x80);
             rest >>= 7;
         }
-        out.put_u8(rest as u8);
+        out.push(rest as u8);
     }
 
     fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
@@ -120,7 +144,7 @@ impl Wire for u64 {
 }
 
 impl Wire for u32 {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         u64::from(*self).put(out);
     }
 
@@ -130,7 +154,7 @@ impl Wire for u32 {
 }
 
 impl Wire for usize {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         (*self as u64).put(out);
     }
 
@@ -140,17 +164,18 @@ impl Wire for usize {
 }
 
 impl Wire for f64 {
-    fn put(&self, out: &mut BytesMut) {
-        out.put_f64_le(*self);
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_le_bytes());
     }
 
     fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
-        input.0.try_get_f64_le().map_err(|_| Malformed("it ends early"))
+        let eight = |bytes: &[u8]| bytes.try_into().map_err(|_| Malformed("it ends early"));
+        input.look(size_of::<Self>(), eight).map(Self::from_le_bytes)
     }
 }
 
 impl Wire for Duration {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         self.as_secs().put(out);
         self.subsec_nanos().put(out);
     }
@@ -166,7 +191,7 @@ impl Wire for Duration {
 }
 
 impl Wire for Bytes {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         self.len().put(out);
         out.extend_from_slice(self);
     }
@@ -182,7 +207,7 @@ impl Wire for Bytes {
 }
 
 /// Appends a text.
-pub(crate) fn put_text(text: &str, out: &mut BytesMut) {
+pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     text.len().put(out);
     out.extend_from_slice(text.as_bytes());
 }
@@ -193,15 +218,11 @@ pub(crate) fn take_text<T>(
     read: impl FnOnce(&str) -> Result<T, Malformed>,
 ) -> Result<T, Malformed> {
     let count = usize::read_from(input)?;
-    // Looked at in place: sharing the bytes would cost two atomic operations for each text of a page.
-    let bytes = input.0.get(..count).ok_or(Malformed("it ends early"))?;
-    let value = read(std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8"))?)?;
-    input.0.advance(count);
-    Ok(value)
+    input.look(count, |bytes| read(std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8"))?))
 }
 
 impl Wire for String {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         put_text(self, out);
     }
 
@@ -215,7 +236,7 @@ impl Wire for String {
 }
 
 impl Wire for () {
-    fn put(&self, _: &mut BytesMut) {}
+    fn put(&self, _: &mut Vec<u8>) {}
 
     fn read_from(_: &mut Reader) -> Result<Self, Malformed> {
         Ok(())
@@ -223,7 +244,7 @@ impl Wire for () {
 }
 
 impl<T: Wire> Wire for Option<T> {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         self.is_some().put(out);
         if let Some(value) = self {
             value.put(out);
@@ -240,7 +261,7 @@ impl<T: Wire> Wire for Option<T> {
 }
 
 impl<T: Wire> Wire for Vec<T> {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         self.len().put(out);
         self.iter().for_each(|value| value.put(out));
     }
@@ -252,7 +273,7 @@ impl<T: Wire> Wire for Vec<T> {
     fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
         let count = usize::read_from(input)?;
         // Every value has at least one byte: a count that lies does not reserve memory.
-        let mut values = Self::with_capacity(count.min(input.0.len()));
+        let mut values = Self::with_capacity(count.min(input.rest().len()));
         for _ in 0..count {
             values.push(T::read_from(input)?);
         }
@@ -263,7 +284,7 @@ impl<T: Wire> Wire for Vec<T> {
 macro_rules! wire_tuple {
     ($($name:ident: $index:tt),+) => {
         impl<$($name: Wire),+> Wire for ($($name,)+) {
-            fn put(&self, out: &mut BytesMut) {
+            fn put(&self, out: &mut Vec<u8>) {
                 $(self.$index.put(out);)+
             }
 

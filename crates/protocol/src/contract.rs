@@ -1,6 +1,5 @@
 //! The values of the contract on the wire.
 
-use bytes::{BufMut as _, BytesMut};
 use changefeed_core::{
     Batch, Capabilities, Change, ChangePage, ContainerIdentity, ContainerInfo, ContainerSpec, Continuation,
     DatabaseInfo, DatabaseSpec, ETag, Epk, FeedRange, Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, Mode, Operation,
@@ -15,7 +14,7 @@ use crate::codec::{Malformed, Reader, Wire, put_text, take_text};
 macro_rules! wire_text {
     ($($type:ty, $problem:literal;)*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut BytesMut) {
+            fn put(&self, out: &mut Vec<u8>) {
                 put_text(&self.to_string(), out);
             }
 
@@ -37,7 +36,7 @@ wire_text! {
 macro_rules! wire_str {
     ($($type:ty, $problem:literal;)*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut BytesMut) {
+            fn put(&self, out: &mut Vec<u8>) {
                 put_text(self.as_str(), out);
             }
 
@@ -63,7 +62,7 @@ wire_str! {
 macro_rules! wire_json {
     ($($type:ty),*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut BytesMut) {
+            fn put(&self, out: &mut Vec<u8>) {
                 put_text(&serde_json::to_string(self).unwrap_or_default(), out);
             }
 
@@ -80,7 +79,7 @@ wire_json!(PartitionKeyDefinition, Map<String, Value>);
 macro_rules! wire_struct {
     ($($type:ident { $($member:ident),* })*) => {$(
         impl Wire for $type {
-            fn put(&self, out: &mut BytesMut) {
+            fn put(&self, out: &mut Vec<u8>) {
                 $(self.$member.put(out);)*
             }
 
@@ -116,7 +115,7 @@ wire_struct! {
 }
 
 impl<T: Wire> Wire for Response<T> {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         self.request_charge.put(out);
         self.value.put(out);
     }
@@ -133,9 +132,9 @@ impl<T: Wire> Wire for Response<T> {
 
 /// Sent as its text, without the cost of formatting: each change of a page has one.
 impl Wire for ResourceId {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         let at = out.len();
-        out.put_u8(0);
+        out.push(0);
         self.write_to(out);
         let length = out.len() - at - 1;
         if let Some(first) = out.get_mut(at) {
@@ -154,7 +153,7 @@ impl Wire for ResourceId {
 }
 
 impl Wire for Lsn {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         self.get().put(out);
     }
 
@@ -164,7 +163,7 @@ impl Wire for Lsn {
 }
 
 impl Wire for Timestamp {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         self.as_millis().put(out);
     }
 
@@ -174,7 +173,7 @@ impl Wire for Timestamp {
 }
 
 impl Wire for Continuation {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         put_text(self.token(), out);
         self.container().copied().put(out);
     }
@@ -189,8 +188,8 @@ impl Wire for Continuation {
 }
 
 impl Wire for Mode {
-    fn put(&self, out: &mut BytesMut) {
-        out.put_u8(match self {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(match self {
             Self::LatestVersion => 0,
             Self::AllVersions => 1,
         });
@@ -206,8 +205,8 @@ impl Wire for Mode {
 }
 
 impl Wire for Operation {
-    fn put(&self, out: &mut BytesMut) {
-        out.put_u8(match self {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(match self {
             Self::Write => 0,
             Self::Create => 1,
             Self::Replace => 2,
@@ -229,16 +228,16 @@ impl Wire for Operation {
 }
 
 impl Wire for StartFrom {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Beginning => out.put_u8(0),
-            Self::Now => out.put_u8(1),
+            Self::Beginning => out.push(0),
+            Self::Now => out.push(1),
             Self::Time(time) => {
-                out.put_u8(2);
+                out.push(2);
                 time.put(out);
             }
             Self::Continuation(continuation) => {
-                out.put_u8(3);
+                out.push(3);
                 continuation.put(out);
             }
         }
@@ -256,12 +255,12 @@ impl Wire for StartFrom {
 }
 
 impl Wire for TimeToLive {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Off => out.put_u8(0),
-            Self::ItemsOnly => out.put_u8(1),
+            Self::Off => out.push(0),
+            Self::ItemsOnly => out.push(1),
             Self::Seconds(seconds) => {
-                out.put_u8(2);
+                out.push(2);
                 seconds.put(out);
             }
         }
@@ -278,24 +277,24 @@ impl Wire for TimeToLive {
 }
 
 impl Wire for Write {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Create { body } => {
-                out.put_u8(0);
+                out.push(0);
                 body.put(out);
             }
             Self::Upsert { body, if_match } => {
-                out.put_u8(1);
+                out.push(1);
                 body.put(out);
                 if_match.put(out);
             }
             Self::Replace { body, if_match } => {
-                out.put_u8(2);
+                out.push(2);
                 body.put(out);
                 if_match.put(out);
             }
             Self::Delete { id, if_match } => {
-                out.put_u8(3);
+                out.push(3);
                 id.put(out);
                 if_match.put(out);
             }
@@ -314,7 +313,7 @@ impl Wire for Write {
 }
 
 impl Wire for Capabilities {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         // Whether the store is in this process is for the receiver to say.
         for can in [self.split_on_demand, self.all_versions, self.wake_ups, self.range_parents] {
             can.put(out);

@@ -1,6 +1,6 @@
 //! Errors on the wire: kind, effect, message with its causes, operation, charge and retry-after.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use changefeed_core::{Effect, Error, ErrorKind};
 
 use crate::codec::{Malformed, Reader, Wire, decode, put_text, take_text};
@@ -42,7 +42,7 @@ pub(crate) const KINDS: [ErrorKind; 32] = [
 ];
 
 impl Wire for ErrorKind {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         put_text(&self.to_string(), out);
     }
 
@@ -56,7 +56,7 @@ impl Wire for ErrorKind {
 
 /// Encodes an error.
 pub fn encode_error(error: &Error) -> Bytes {
-    let mut out = BytesMut::new();
+    let mut out = Vec::new();
     error.kind().put(&mut out);
     (error.effect() == Effect::Unknown).put(&mut out);
     put_text(error.message(), &mut out);
@@ -70,7 +70,7 @@ pub fn encode_error(error: &Error) -> Bytes {
     error.operation().put(&mut out);
     error.request_charge().put(&mut out);
     error.retry_after().put(&mut out);
-    out.freeze()
+    out.into()
 }
 
 /// Decodes an error. Its causes become one.
@@ -85,7 +85,7 @@ pub fn decode_error(bytes: Bytes) -> Result<Error, Malformed> {
 struct Received(Error);
 
 impl Wire for Received {
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&encode_error(&self.0));
     }
 

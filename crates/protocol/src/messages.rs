@@ -1,6 +1,5 @@
 //! Messages that are not values of the contract: the address of a container, wake-ups.
 
-use bytes::BytesMut;
 use changefeed_core::{Capabilities, ContainerIdentity, Continuation, FeedRange, ResourceId, StoreId};
 
 use crate::{

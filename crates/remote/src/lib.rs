@@ -22,6 +22,7 @@
 mod answer;
 mod backend;
 mod backoff;
+mod buffers;
 mod catalog;
 mod connect_error;
 mod endpoint;

@@ -78,7 +78,8 @@ impl Builder {
         let certificate = self.certificate.as_deref();
         let http = http::client(endpoint.is_secure(), self.version, certificate, self.connect_timeout)?;
         let (clock, timeout, retries) = (self.clock, self.timeout, self.retries);
-        let transport = Arc::new(Transport { http, endpoint, key: self.key?, clock, timeout, retries });
+        let transport =
+            Arc::new(Transport { http, endpoint, key: self.key?, clock, timeout, retries, buffers: Arc::default() });
         let watcher = Watcher::new(Arc::clone(&transport));
         Ok(Server { client: Arc::new(Client { transport, watcher }) })
     }

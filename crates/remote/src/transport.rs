@@ -15,6 +15,7 @@ use hyper::{
 use crate::{
     answer::{Answer, Proof},
     backoff::pause_after,
+    buffers::Buffers,
     connect_error::connect_error,
     endpoint::Endpoint,
     http::Http,
@@ -39,6 +40,8 @@ pub(crate) struct Transport {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timeout: Duration,
     pub(crate) retries: u32,
+    /// For answers.
+    pub(crate) buffers: Arc<Buffers>,
 }
 
 impl Transport {
@@ -108,7 +111,7 @@ impl Transport {
             failed(connect_error(&self.endpoint, error))
         })?;
         let (parts, body) = response.into_parts();
-        let body = whole(body).await.map_err(|error| {
+        let body = whole(body, &self.buffers).await.map_err(|error| {
             let message = format!("the answer of {} broke off", self.endpoint);
             Failed::Sent(Error::new(ErrorKind::Unavailable, message).with_source(error))
         })?;
@@ -118,22 +121,32 @@ impl Transport {
 
 /// All of a body, each part copied while it is still in the caches of the core that received it, and its buffer used
 /// again for the next part. A body that came as one part is not copied.
-async fn whole(mut body: Incoming) -> hyper::Result<Bytes> {
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(MAX_RESERVED).min(MAX_RESERVED);
-    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
-        if first.is_empty() && rest.is_empty() {
-            first = data;
-            continue;
-        }
-        if rest.is_empty() {
-            rest.reserve(announced.max(first.len() + data.len()));
-            rest.extend_from_slice(&std::mem::take(&mut first));
-        }
-        rest.extend_from_slice(&data);
+async fn whole(mut body: Incoming, buffers: &Arc<Buffers>) -> hyper::Result<Bytes> {
+    let mut first = Bytes::new();
+    while first.is_empty() && !body.is_end_stream() {
+        first = match body.frame().await {
+            Some(frame) => frame?.into_data().unwrap_or_default(),
+            None => break,
+        };
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    if body.is_end_stream() {
+        return Ok(first);
+    }
+    // What is still to come, if the server has announced it: HTTP/1.1 gives exactly that much.
+    let announced = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok()?.checked_add(first.len()));
+    if let Some(mut page) = announced.and_then(|length| buffers.lend(length)) {
+        page.append(&std::mem::take(&mut first));
+        while let Some(frame) = body.frame().await {
+            page.append(&frame?.into_data().unwrap_or_default());
+        }
+        return Ok(page.into_bytes());
+    }
+    let mut rest = BytesMut::with_capacity(announced.unwrap_or_default().min(MAX_RESERVED));
+    rest.extend_from_slice(&std::mem::take(&mut first));
+    while let Some(frame) = body.frame().await {
+        rest.extend_from_slice(&frame?.into_data().unwrap_or_default());
+    }
+    Ok(rest.freeze())
 }
 
 /// A call without an answer.
