@@ -1,7 +1,8 @@
 //! Wake-ups: one long request to the server for all readers that wait, in whatever container.
 //!
 //! A task runs while somebody waits. It sends what is waited for, and asks again and again which of it may have news.
-//! When the connection is lost it begins again with everything that is still waited for; meanwhile readers poll.
+//! When the connection is lost it begins again with everything that is still waited for. Callers may poll
+//! rarely, since they are woken: for as long as that is not possible, readers are woken every few seconds without news.
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
@@ -9,7 +10,7 @@ use changefeed_core::{Error, ErrorKind, Result};
 use changefeed_protocol::{Target, Wait, WatchCall, WatchReply, encode};
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::{Notify, oneshot, watch as channel},
     task::JoinSet,
 };
 
@@ -20,6 +21,9 @@ const POLL: Duration = Duration::from_secs(40);
 
 /// How long after a server said that it has no wake-ups it is asked again: it may have been replaced by a newer one.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+/// How long readers wait without news while the server does not wake them.
+const WITHOUT_WAKE_UPS: Duration = Duration::from_secs(5);
 
 /// Wakes readers.
 #[derive(Debug)]
@@ -34,13 +38,20 @@ impl Watcher {
         Self { transport, readers: Arc::default(), task: Mutex::new(JoinSet::new()) }
     }
 
-    /// Returns when there may be news for `wait`; never if the server offers no wake-ups.
+    /// Returns when there may be news for `wait`; after a few seconds if the server does not tell.
     pub(crate) async fn wait(&self, wait: Wait) {
         let (reader, news) = self.readers.add(wait);
         self.ensure_task();
-        if news.await.is_err() {
-            // The server has no wake-ups: callers poll.
-            std::future::pending::<()>().await;
+        let news = async {
+            if news.await.is_err() {
+                // The server has no wake-ups.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = news => {}
+            () = self.readers.interrupted() => {}
         }
         drop(reader);
     }
@@ -60,6 +71,8 @@ struct Readers {
     state: Mutex<State>,
     /// Notified when there is something to send.
     added: Notify,
+    /// Whether the server wakes readers, as far as this is known.
+    connected: channel::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -137,6 +150,24 @@ impl Readers {
         }
     }
 
+    fn set_connected(&self, connected: bool) {
+        self.connected.send_if_modified(|before| mem::replace(before, connected) != connected);
+    }
+
+    /// Returns when wake-ups have been interrupted for a few seconds.
+    async fn interrupted(&self) {
+        let mut connected = self.connected.subscribe();
+        loop {
+            // The sender is part of `self`, so that waiting for it never fails.
+            let _ = connected.wait_for(|connected| !connected).await;
+            tokio::select! {
+                biased;
+                _ = connected.wait_for(|connected| *connected) => {}
+                () = pause(WITHOUT_WAKE_UPS) => return,
+            }
+        }
+    }
+
     fn set_unsupported(&self, unsupported: bool) {
         let mut state = self.state.lock();
         state.unsupported = unsupported;
@@ -152,8 +183,10 @@ async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
             readers.added.notified().await;
             continue;
         };
-        match watch(&transport, &readers, add).await {
-            Ok(()) => failures = 0,
+        let ended = watch(&transport, &readers, add, &mut failures).await;
+        readers.set_connected(false);
+        match ended {
+            Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 tracing::warn!(%error, "no wake-ups: changes are found by polling");
                 readers.set_unsupported(true);
@@ -169,8 +202,8 @@ async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
     }
 }
 
-/// One watch, until nobody waits any more or it fails.
-async fn watch(transport: &Transport, readers: &Readers, add: Vec<Wait>) -> Result<()> {
+/// One watch, until nobody waits any more or it fails. A poll that is answered ends a row of failures.
+async fn watch(transport: &Transport, readers: &Readers, add: Vec<Wait>, failures: &mut u32) -> Result<()> {
     let watch = fastrand::u64(..);
     let call = async |begin, (add, cancel), poll| -> Result<WatchReply, Error> {
         let limit = if poll { POLL } else { transport.timeout };
@@ -178,6 +211,10 @@ async fn watch(transport: &Transport, readers: &Readers, add: Vec<Wait>) -> Resu
         transport.call_once(&Target::Watch, body, limit).await
     };
     call(true, (add, Vec::new()), false).await?;
+    // After a failure only the answer to a poll proves that the way is open for long requests, too.
+    if *failures == 0 {
+        readers.set_connected(true);
+    }
     loop {
         // What came since the last call travels with the poll.
         let mut poll = std::pin::pin!(call(false, readers.changes(), true));
@@ -207,6 +244,8 @@ async fn watch(transport: &Transport, readers: &Readers, add: Vec<Wait>) -> Resu
                 break WatchReply { fired: Vec::new() };
             }
         };
+        *failures = 0;
+        readers.set_connected(true);
         readers.wake(&reply.fired);
         if readers.is_empty() {
             return Ok(());

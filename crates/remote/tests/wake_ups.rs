@@ -137,8 +137,30 @@ async fn a_server_without_wake_ups_lets_readers_poll() {
     let orders = through(&proxy, 1).await;
     let mut readers = readers(&orders, &orders.feed_ranges().await.unwrap()).await;
     orders.create(&json!({"id": "1"})).await.unwrap();
-    assert!(within(SHORT, readers.join_next()).await.is_none(), "no wake-up, and no end either");
-    assert_eq!(proxy.count("watch"), 1, "it is not asked again");
+    assert!(within(SHORT, readers.join_next()).await.is_none(), "no wake-up");
+    within(LONG, readers.join_next()).await.expect("the reader goes to look for itself");
+    assert_eq!(proxy.count("watch"), 1, "the server is not asked again");
     let page = orders.read_changes(ReadChanges::new(FeedRange::full(), StartFrom::Beginning)).await.unwrap();
-    assert_eq!(page.changes.len(), 1, "a poll finds it");
+    assert_eq!(page.changes.len(), 1, "and finds it");
+}
+
+#[tokio::test]
+async fn readers_look_for_themselves_while_wake_ups_are_interrupted() {
+    let served = Served::start().await;
+    let proxy = Proxy::start(served.server.address()).await;
+    let orders = through(&proxy, 1).await;
+    let ranges = orders.feed_ranges().await.unwrap();
+    // The watch begins, and from then on nothing of it comes through.
+    proxy.inject("watch", Fault::Stalled(Duration::ZERO), 1);
+    proxy.inject("watch", Fault::DroppedBefore, usize::MAX);
+    for _ in 0..2 {
+        let mut readers = readers(&orders, &ranges).await;
+        assert!(within(SHORT, readers.join_next()).await.is_none(), "no wake-up");
+        within(LONG, readers.join_next()).await.expect("the reader goes to look for itself");
+    }
+    // Once it is possible again, a change wakes them.
+    proxy.clear();
+    let mut readers = readers(&orders, &ranges).await;
+    orders.create(&json!({"id": "1"})).await.unwrap();
+    within(LONG, readers.join_next()).await.expect("a wake-up");
 }
