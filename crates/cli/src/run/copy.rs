@@ -1,5 +1,5 @@
 //! `run --copy-to`: the items of a container into another one, live. An older version never overwrites a newer one: each
-//! copy carries the LSN of the version it was made of.
+//! copy carries the LSN of the version it was made of. Versions with one LSN, of one transaction, come in their order.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ impl Copy {
                 other => return other.map(drop),
             }
             let Some(found) = self.found(&key, change).await? else { continue };
-            if lsn_of(&found) >= Some(change.lsn.get()) {
+            if lsn_of(&found) > Some(change.lsn.get()) {
                 return Ok(());
             }
             match self.target.replace_if(&copy, &found.etag).await {
@@ -101,7 +101,7 @@ impl Copy {
         let key = self.key(&copied(body, change.lsn.get())?)?;
         for _ in 0..ATTEMPTS {
             let Some(found) = self.found(&key, change).await? else { return Ok(()) };
-            if lsn_of(&found) >= Some(change.lsn.get()) {
+            if lsn_of(&found) > Some(change.lsn.get()) {
                 return Ok(());
             }
             match self.target.delete_if(key.clone(), change.id.as_str(), &found.etag).await {
