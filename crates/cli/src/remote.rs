@@ -3,6 +3,7 @@
 use std::{fs, sync::Arc};
 
 use bytes::Bytes;
+use changefeed::remote::trust::Anyone;
 use changefeed_server::auth::Keys;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Uri, client::conn::http1};
@@ -128,60 +129,10 @@ fn tls(args: &StoreArgs, is_loopback: bool) -> Result<Arc<ClientConfig>> {
             builder.with_root_certificates(roots).with_no_client_auth()
         }
         None if is_loopback => {
-            let anyone = Arc::new(trust::Anyone(provider));
+            let anyone = Arc::new(Anyone(provider));
             builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth()
         }
         None => return Err("https:// needs --ca-file with the certificate that vouches for the server".into()),
     };
     Ok(Arc::new(config))
-}
-
-/// On loopback nobody can step in between, so a self-signed certificate needs no second opinion.
-mod trust {
-    use std::sync::Arc;
-
-    use rustls::{
-        DigitallySignedStruct, Error, SignatureScheme,
-        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    };
-    use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-
-    #[derive(Debug)]
-    pub(super) struct Anyone(pub(super) Arc<CryptoProvider>);
-
-    impl ServerCertVerifier for Anyone {
-        fn verify_server_cert(
-            &self,
-            _: &CertificateDer<'_>,
-            _: &[CertificateDer<'_>],
-            _: &ServerName<'_>,
-            _: &[u8],
-            _: UnixTime,
-        ) -> Result<ServerCertVerified, Error> {
-            Ok(ServerCertVerified::assertion())
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.0.signature_verification_algorithms.supported_schemes()
-        }
-    }
 }

@@ -13,6 +13,8 @@ use hyper_util::{
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
+use crate::trust::Anyone;
+
 /// Idle connections are closed by the client: earlier than by the server, which waits 60 s for the next request. A
 /// request that meets a closing connection would leave a write unknown.
 const IDLE: Duration = Duration::from_secs(20);
@@ -44,19 +46,25 @@ pub enum HttpVersion {
 /// A client that keeps connections.
 pub(crate) type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Makes a client. `certificates` in PEM form are trusted instead of those of the operating system.
-pub(crate) fn client(
-    secure: bool,
-    version: HttpVersion,
-    certificates: Option<&str>,
-    connect_timeout: Duration,
-) -> Result<Http> {
+/// Whose certificates are trusted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trust<'a> {
+    /// Those that the operating system trusts.
+    System,
+    /// These, in PEM form.
+    Certificates(&'a str),
+    /// Any: for a server on this machine.
+    Anyone,
+}
+
+/// Makes a client.
+pub(crate) fn client(secure: bool, version: HttpVersion, trust: Trust<'_>, connect_timeout: Duration) -> Result<Http> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEP_ALIVE));
     tcp.set_connect_timeout(Some(connect_timeout));
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls(secure, certificates)?).https_or_http();
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls(secure, trust)?).https_or_http();
     let connector = match version {
         HttpVersion::Auto => connector.enable_all_versions().wrap_connector(tcp),
         HttpVersion::Http1 => connector.enable_http1().wrap_connector(tcp),
@@ -76,11 +84,11 @@ pub(crate) fn client(
     Ok(builder.build(connector))
 }
 
-fn tls(secure: bool, certificates: Option<&str>) -> Result<ClientConfig> {
+fn tls(secure: bool, trust: Trust<'_>) -> Result<ClientConfig> {
     let refused = |message: String| Error::new(ErrorKind::InvalidArgument, message);
     let mut roots = RootCertStore::empty();
-    match certificates {
-        Some(pem) => {
+    match trust {
+        Trust::Certificates(pem) => {
             for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
                 let certificate = certificate.map_err(|error| refused(unreadable(&error)))?;
                 roots.add(certificate).map_err(|error| refused(unreadable(&error)))?;
@@ -92,12 +100,18 @@ fn tls(secure: bool, certificates: Option<&str>) -> Result<ClientConfig> {
             }
         }
         // What cannot be read is missing later, and the refused certificate is then named.
-        None if secure => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
-        None => {}
+        Trust::System if secure => {
+            let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        Trust::System | Trust::Anyone => {}
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| refused(format!("set up TLS: {error}")))?;
+    if let Trust::Anyone = trust {
+        let anyone = Arc::new(Anyone(Arc::new(ring::default_provider())));
+        return Ok(config.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth());
+    }
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 

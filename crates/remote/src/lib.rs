@@ -31,6 +31,8 @@ mod key;
 mod server;
 mod timer;
 mod transport;
+#[doc(hidden)] // no part of the API: for the command
+pub mod trust;
 mod watch;
 
 pub use self::{

@@ -7,7 +7,7 @@ use changefeed_core::{Catalog, Clock, Database, Error, ErrorKind, Result, System
 use crate::{
     catalog::RemoteCatalog,
     endpoint::Endpoint,
-    http::{self, HttpVersion},
+    http::{self, HttpVersion, Trust},
     key::Key,
     transport::Transport,
     watch::Watcher,
@@ -20,6 +20,7 @@ pub struct Builder {
     endpoint: String,
     key: Result<Key>,
     certificate: Option<String>,
+    trusts_loopback: bool,
     version: HttpVersion,
     timeout: Duration,
     connect_timeout: Duration,
@@ -32,6 +33,13 @@ impl Builder {
     /// self-signed`, or that of its authority. Default: those of the operating system.
     pub fn certificate(mut self, pem: impl Into<String>) -> Self {
         self.certificate = Some(pem.into());
+        self
+    }
+
+    /// Accepts any certificate of a server on a loopback address, where nobody can step in between: one with `--tls
+    /// self-signed` needs no file then. Default: off.
+    pub fn trust_loopback(mut self) -> Self {
+        self.trusts_loopback = true;
         self
     }
 
@@ -75,8 +83,12 @@ impl Builder {
         if self.timeout.is_zero() || self.connect_timeout.is_zero() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a timeout is zero: allow at least a millisecond"));
         }
-        let certificate = self.certificate.as_deref();
-        let http = http::client(endpoint.is_secure(), self.version, certificate, self.connect_timeout)?;
+        let trust = match &self.certificate {
+            Some(pem) => Trust::Certificates(pem),
+            None if self.trusts_loopback && endpoint.is_loopback() => Trust::Anyone,
+            None => Trust::System,
+        };
+        let http = http::client(endpoint.is_secure(), self.version, trust, self.connect_timeout)?;
         let (clock, timeout, retries) = (self.clock, self.timeout, self.retries);
         let transport =
             Arc::new(Transport { http, endpoint, key: self.key?, clock, timeout, retries, buffers: Arc::default() });
@@ -125,6 +137,7 @@ impl Server {
             endpoint: endpoint.to_owned(),
             key: Key::parse(key),
             certificate: None,
+            trusts_loopback: false,
             version: HttpVersion::Auto,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),

@@ -129,6 +129,13 @@ fn a_secure_server_is_reached_by_its_certificate_and_key() {
     let verify = |args: &[&str]| on(&url, "verify", args);
     assert_eq!(verify(&["--key-file", &key, "--ca-file", &certificate]).status.code(), Some(0));
     assert_eq!(verify(&["--key-file", &key]).status.code(), Some(0), "on loopback nobody can step in between");
+    // The commands that use the client answer as those that do not.
+    let ranges = |args: &[&str]| on(&url, "ranges", &[&["--container", "db/c"], args].concat());
+    let unknown = "there is no container db/c";
+    assert_refused(&ranges(&["--key-file", &key, "--ca-file", &certificate]), &[unknown]);
+    assert_refused(&ranges(&["--key-file", &key]), &[unknown]);
+    assert_refused(&ranges(&["--key-file", &key, "--ca-file", &wrong]), &["is not trusted"]);
+    assert_refused(&ranges(&[]), &["does not accept the key"]);
     assert_refused(&verify(&["--key-file", &key, "--ca-file", &wrong]), &["--ca-file"]);
     assert_refused(&verify(&["--ca-file", &certificate]), &["401"]);
 }
