@@ -1,8 +1,8 @@
 //! The account's key, wherever it comes from. It is never printed.
 
-use std::{env, fs, net::IpAddr, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use changefeed::remote::EMULATOR_KEY;
+use changefeed::remote::{EMULATOR_KEY, trust::is_loopback};
 use changefeed_server::auth::Keys;
 
 use crate::{args::StoreArgs, exit::Result};
@@ -30,12 +30,6 @@ pub(crate) fn of_client(args: &StoreArgs, host: &str) -> Result<String> {
     let writes = keys().find(|line| !line.starts_with("read-only "));
     let reads = keys().find_map(|line| line.strip_prefix("read-only "));
     writes.or(reads).map(|key| key.trim().to_owned()).ok_or_else(|| format!("{place} holds no key").into())
-}
-
-/// Whether only this machine can be at the other end.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn read(file: &Path) -> Result<String> {

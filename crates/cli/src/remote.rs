@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use bytes::Bytes;
-use changefeed::remote::trust::Anyone;
+use changefeed::remote::trust::{Anyone, is_loopback};
 use changefeed_server::auth::Keys;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Uri, client::conn::http1};
@@ -38,7 +38,7 @@ impl Remote {
         let host = uri.host().ok_or_else(|| format!("--store {}: a URL needs a host", args.store))?.to_owned();
         let secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let is_loopback = keys::is_loopback(&host);
+        let is_loopback = is_loopback(&host);
         let keys = Keys::parse(&keys::of_client(args, &host)?)?;
         let tls = secure.then(|| tls(args, is_loopback)).transpose()?;
         Ok(Self { host, port, tls, keys })

@@ -18,13 +18,6 @@ impl Shop {
     async fn lag(&self) -> Lag {
         self.estimator().lag().await.expect("lag")
     }
-
-    /// Runs a host until it has handled everything, then ends it in good order.
-    async fn catch_up(&self, seen: &Seen, expected: usize) {
-        let running = self.host("worker-1", seen).await;
-        until("delivery", || seen.len() >= expected).await;
-        running.stop().await.expect("stop");
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,19 +3,13 @@
 mod shop;
 
 use changefeed::{ItemLocation, Locate, Progress, core::ErrorKind};
-use shop::{Seen, Shop, until};
+use shop::{Seen, Shop};
 
 impl Shop {
     async fn locate(&self, item: u64) -> ItemLocation {
         let order = shop::order(item, 0);
         let locate = Locate::new("mailer", &self.orders, &self.leases);
         locate.item(order.customer.as_str(), &order.id).await.expect("locate")
-    }
-
-    async fn catch_up(&self, seen: &Seen, expected: usize) {
-        let running = self.host("worker-1", seen).await;
-        until("delivery", || seen.len() >= expected).await;
-        running.stop().await.expect("stop");
     }
 }
 

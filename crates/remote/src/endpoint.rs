@@ -1,6 +1,6 @@
 //! Where the server is: scheme, host and port.
 
-use std::{fmt, net::IpAddr};
+use std::fmt;
 
 use changefeed_core::{Error, ErrorKind, Result};
 use hyper::{
@@ -47,12 +47,6 @@ impl Endpoint {
     /// The host, without port.
     pub(crate) fn host(&self) -> &str {
         self.authority.host()
-    }
-
-    /// Whether only this machine can be at the other end.
-    pub(crate) fn is_loopback(&self) -> bool {
-        let host = self.host().trim_start_matches('[').trim_end_matches(']');
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     /// The URL of a path, which is encoded and begins with a slash.

@@ -10,6 +10,7 @@ use crate::{
     http::{self, HttpVersion, Trust},
     key::Key,
     transport::Transport,
+    trust::is_loopback,
     watch::Watcher,
 };
 
@@ -85,7 +86,7 @@ impl Builder {
         }
         let trust = match &self.certificate {
             Some(pem) => Trust::Certificates(pem),
-            None if self.trusts_loopback && endpoint.is_loopback() => Trust::Anyone,
+            None if self.trusts_loopback && is_loopback(endpoint.host()) => Trust::Anyone,
             None => Trust::System,
         };
         let http = http::client(endpoint.is_secure(), self.version, trust, self.connect_timeout)?;

@@ -1,7 +1,7 @@
 //! Trust in a server on this machine: on loopback nobody can step in between, so a self-signed certificate needs no
 //! second opinion.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use rustls::{
     DigitallySignedStruct, Error, SignatureScheme,
@@ -9,6 +9,13 @@ use rustls::{
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+/// Whether only this machine can be at the other end of a connection to `host`, a name or an address as a URL has it.
+#[must_use]
+pub fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
 
 /// Accepts every certificate whose owner has the key to it.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use changefeed::{BatchResult, DelegateError, ErrorAt as _, RawChanges};
 use changefeed_core::{
     Change, Container, ContainerSpec, DatabaseSpec, Error, ErrorKind, Item, PartitionKey, PartitionKeyDefinition,
+    parse_item,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
@@ -19,9 +20,6 @@ use crate::{
 
 /// The member of a copy that holds the LSN of its original.
 const LSN: &str = "_cf_lsn";
-
-/// What the store of the original added.
-const SYSTEM_MEMBERS: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
 
 /// How often somebody else may write the copy at the same moment.
 const ATTEMPTS: u32 = 10;
@@ -145,10 +143,7 @@ async fn create(store: &Store, name: &ContainerName, key: &PartitionKeyDefinitio
 /// The members of the original, each spelled as it was, and its LSN.
 fn copied(body: &[u8], lsn: u64) -> std::result::Result<BTreeMap<String, Box<RawValue>>, Error> {
     let unreadable = |error| Error::new(ErrorKind::BadJson, "the item cannot be read").with_source(error);
-    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body).map_err(unreadable)?;
-    for name in SYSTEM_MEMBERS {
-        members.remove(name);
-    }
+    let mut members: BTreeMap<String, Box<RawValue>> = parse_item(body).map_err(unreadable)?;
     members.insert(LSN.to_owned(), to_raw_value(&lsn).map_err(unreadable)?);
     Ok(members)
 }

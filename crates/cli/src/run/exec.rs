@@ -15,7 +15,7 @@ use crate::change_line::{Form, lines};
 /// A command says at most so much about one batch: a page of changes holds no more.
 const MOST_RESULTS: u64 = 16 << 20;
 
-/// A command, and what it is told.
+/// A command, and whether its output is read.
 #[derive(Debug)]
 pub(super) struct Exec {
     command: String,

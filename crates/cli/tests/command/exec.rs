@@ -79,6 +79,23 @@ fn a_command_that_prints_garbage_fails_and_says_why() {
 }
 
 #[test]
+fn a_host_that_is_killed_in_the_middle_of_its_work_is_replaced_and_nothing_is_lost() {
+    let shop = Shop::served();
+    let ledger: BTreeSet<String> = shop.load(200).into_iter().collect();
+    let command = "sleep 0.05; cat >> got";
+    let timing = ["--acquire-interval", "500ms", "--renew-interval", "500ms", "--expiration", "2s", "--max-items", "5"];
+    let options = [&["--exec", command], &timing[..]].concat();
+    let first = shop.host("a", &options);
+    eventually("a part of the orders", || shop.lines("got").len() >= 20);
+    let second = shop.host("b", &options);
+    // Dropping it kills it.
+    drop(first);
+    shop.catches_up();
+    second.stop();
+    assert_eq!(changes(&shop.lines("got")), ledger);
+}
+
+#[test]
 fn all_processes_of_a_command_end_at_the_timeout() {
     let shop = Shop::served();
     shop.load(1);

@@ -111,6 +111,13 @@ impl Shop {
         start(self.processor(instance), seen).await
     }
 
+    /// Runs a host until it has handled everything, then ends it in good order.
+    pub(crate) async fn catch_up(&self, seen: &Seen, expected: usize) {
+        let running = self.host("worker-1", seen).await;
+        until("delivery", || seen.len() >= expected).await;
+        running.stop().await.expect("stop");
+    }
+
     /// Operator commands for processor `mailer`.
     pub(crate) fn control(&self) -> Control {
         Control::new("mailer", &self.orders, &self.leases).lease_timing(TIMING).runtime(self.runtime())
