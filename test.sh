@@ -60,6 +60,8 @@ if [ "${1:-}" = "soak" ]; then
   for run in $(seq 50); do
     "${CARGO_TARGET_DIR:-target}/release/changefeed" demo --json --seconds 10 --seed "$run" 2>/dev/null
   done
+  say "Azure Cosmos DB with the next version of its SDK"
+  scripts/test-cosmos-sdk 1.1.0-beta.1 all
   say "fuzzing, five minutes for each target"
   scripts/fuzz 300
   say "all good (soak)"
@@ -85,11 +87,19 @@ scripts/public-api
 say "who may use whom"
 scripts/check-dependencies
 
+say "alert rules"
+scripts/check-alerts
+
 say "the oldest Rust that is promised"
 scripts/check-rust-version
 
 say "tests"
-cargo test --workspace --locked --no-fail-fast
+cargo test --workspace --exclude changefeed-cosmos --locked --no-fail-fast
+
+# One command, so that the SDK is built once.
+say "Azure Cosmos DB through its official SDK: conformance, faults, accounts, the processor"
+cargo test --locked --no-fail-fast -p changefeed-cosmos -p changefeed-cli --features changefeed-cli/cosmos --lib \
+  --test accounts --test conformance --test faults --test token --test processor_cosmos
 
 say "simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges"
 cargo run --release --locked --quiet -p changefeed-sim -- --seeds 0..1000

@@ -5,7 +5,7 @@
 //! --instance a --ledger a.txt`. It appends `id LSN instance` to the ledger for each change, and ends in good order on
 //! SIGTERM and Ctrl-C. With `--call-millis 3000` each delegate call takes three seconds, as real work may. The key is
 //! that of emulators unless the variable `CHANGEFEED_KEY` holds another; for a server with a certificate of its own,
-//! `CHANGEFEED_CA_FILE` names the file that holds it.
+//! `CHANGEFEED_CA_FILE` names the file that holds it; it is read again when the certificate has changed.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -17,7 +17,7 @@ use std::{
     collections::BTreeMap,
     env,
     fmt::Write as _,
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::Write as _,
     process::ExitCode,
     sync::{Arc, Mutex},
@@ -90,7 +90,7 @@ fn server(endpoint: &str) -> Result<Server> {
     let key = env::var("CHANGEFEED_KEY").unwrap_or_else(|_| EMULATOR_KEY.to_owned());
     let server = Server::builder(endpoint, &key);
     Ok(match env::var("CHANGEFEED_CA_FILE") {
-        Ok(file) => server.certificate(fs::read_to_string(file)?).connect()?,
+        Ok(file) => server.certificate_file(file).connect()?,
         Err(_) => server.connect()?,
     })
 }

@@ -10,10 +10,7 @@ fuzz_target!(|text: &str| {
         let own = Continuation::after(lsn, container.clone());
         assert_eq!(own.to_lsn(&container).expect("its own text"), lsn);
         assert!(own.to_lsn(&ResourceId::container(1, 2)).is_err());
-        let tally = lsn.get() / 3;
-        let counting = Continuation::with_tally(lsn, tally, container.clone());
-        assert_eq!(counting.to_lsn(&container).expect("its own text"), lsn);
-        assert_eq!(counting.token().replace('"', "").parse(), Ok(tally));
+        assert_eq!(own.token().replace('"', "").parse(), Ok(lsn.get()), "a number for who removes the quotes");
     }
     if let Ok(rid) = text.parse::<ResourceId>() {
         assert_eq!(rid.to_string().parse::<ResourceId>().expect("its own text"), rid);

@@ -61,7 +61,7 @@ export class Server {
 /** Starts a server of one test, which ends with it. */
 export async function ownServer(t, ...options) {
   const folder = mkdtempSync(join(tmpdir(), "changefeed-"));
-  const process = spawn(BINARY, ["serve", "--store", folder, "--listen", "127.0.0.1:0", "--ranges", "2", ...options], {
+  const process = spawn(BINARY, ["serve", "--store", folder, "--listen", "127.0.0.1:0", "--ranges", "2", "--previous-images", ...options], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const ended = new Promise((resolve) => process.once("exit", (code) => resolve(code)));

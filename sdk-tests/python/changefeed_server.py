@@ -62,7 +62,7 @@ class OwnServer(Server):
     def start(self, listen):
         self.process = subprocess.Popen(
             [BINARY, "serve", "--store", str(self.store), "--listen", listen,
-             "--ranges", "2", *self.options],
+             "--ranges", "2", "--previous-images", *self.options],
             stdout=subprocess.PIPE, text=True,
         )
         ready = json.loads(self.process.stdout.readline())

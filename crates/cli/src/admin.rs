@@ -1,16 +1,15 @@
 //! `ranges`, `split`, `merge`, `throttle`, `fault`, `verify`.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use changefeed_core::{Epk, PhysicalRange, RangeId};
-use hyper::Method;
+use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
     args::{ContainerName, FaultArgs, MergeArgs, RangesArgs, SplitArgs, StoreArgs, ThrottleArgs, VerifyArgs},
     exit::{Exit, Result, block_on, print},
-    remote::Remote,
     store::{Missing, Store, is_url},
 };
 
@@ -84,12 +83,22 @@ fn on_store(
     show(&ranges.iter().map(Range::from).collect::<Vec<_>>(), json)
 }
 
-/// The server, for what only servers can do.
-fn server(args: &StoreArgs) -> Result<Remote> {
-    if is_url(&args.store) {
-        return Remote::new(args);
+/// How long a server may take for a call that changes how it answers.
+const QUICK: Duration = Duration::from_secs(30);
+
+/// How long verification may take: it reads everything.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+/// Calls the server itself, for what only servers can do.
+fn call(args: &StoreArgs, method: &str, name: &str, body: &Value) -> Result<()> {
+    if !is_url(&args.store) {
+        return Err("this needs a server: pass its URL, such as --store http://127.0.0.1:8081".into());
     }
-    Err("this needs a server: pass its URL, such as --store http://127.0.0.1:8081".into())
+    let store = Store::open(args, Missing::Refused)?;
+    block_on(async {
+        store.server()?.admin_call(method, name, body.to_string().into_bytes(), QUICK).await?;
+        store.close().await
+    })
 }
 
 pub(crate) fn throttle(args: &ThrottleArgs) -> Result<Exit> {
@@ -97,16 +106,19 @@ pub(crate) fn throttle(args: &ThrottleArgs) -> Result<Exit> {
     if let Some(container) = &args.container {
         body["container"] = container.to_string().into();
     }
-    let remote = server(&args.store)?;
-    block_on(remote.call(&Method::POST, &["_changefeed", "throttle"], Some(body)))?;
+    call(&args.store, "POST", "throttle", &body)?;
+    let what = args.container.as_ref().map_or_else(|| "all containers".to_owned(), ToString::to_string);
+    print(&match args.seconds {
+        0.0 => format!("{what}: no longer throttled\n"),
+        seconds => format!("{what}: requests for items get 429 for {seconds} s\n"),
+    })?;
     Ok(Exit::Good)
 }
 
 pub(crate) fn fault(args: &FaultArgs) -> Result<Exit> {
-    let remote = server(&args.store)?;
-    let path = ["_changefeed", "faults"];
     if args.clear {
-        block_on(remote.call(&Method::DELETE, &path, None))?;
+        call(&args.store, "DELETE", "faults", &Value::Null)?;
+        print("all faults and throttling ended\n")?;
         return Ok(Exit::Good);
     }
     let mut body = json!({ "status": args.status, "count": args.count, "after": args.after });
@@ -119,22 +131,33 @@ pub(crate) fn fault(args: &FaultArgs) -> Result<Exit> {
             body[name] = value;
         }
     }
-    block_on(remote.call(&Method::POST, &path, Some(body)))?;
+    call(&args.store, "POST", "faults", &body)?;
+    let (count, status) = (args.count, args.status.unwrap_or_default());
+    print(&format!("the next {count} matching requests get {status}\n"))?;
     Ok(Exit::Good)
 }
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
-    let found = if is_url(&args.store.store) {
-        let answer = block_on(Remote::new(&args.store)?.call(&Method::POST, &["_changefeed", "verify"], None))?;
-        answer.get("found").cloned().unwrap_or_default()
-    } else {
-        let store = Store::open(&args.store, Missing::Refused)?;
-        block_on(async {
-            let found = changefeed_server::verify(store.catalog()).await?;
-            store.close().await?;
-            Ok(serde_json::to_value(found)?)
-        })?
-    };
+    let store = Store::open(&args.store, Missing::Refused)?;
+    let waiting = ProgressBar::new_spinner().with_message("reading everything");
+    waiting.enable_steady_tick(Duration::from_millis(120));
+    let found = block_on(async {
+        let found = match store.engine() {
+            Some(engine) => {
+                engine.verify()?;
+                serde_json::to_value(changefeed_server::verify(store.catalog()).await?)?
+            }
+            None => {
+                let answer = store.server()?.admin_call("POST", "verify", Vec::new(), LONG).await?;
+                let answer: Value = serde_json::from_slice(&answer)?;
+                answer.get("found").cloned().unwrap_or_default()
+            }
+        };
+        store.close().await?;
+        Ok(found)
+    });
+    waiting.finish_and_clear();
+    let found = found?;
     if args.json {
         print(&format!("{found}\n"))?;
     } else {

@@ -1,7 +1,7 @@
 //! The real time, in one place: the command runs in no simulation.
 #![expect(clippy::disallowed_methods, reason = "the command lives in real time")]
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use changefeed_core::Timestamp;
 
@@ -9,12 +9,13 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-pub(crate) fn date() -> SystemTime {
-    SystemTime::now()
-}
-
 pub(crate) fn instant() -> Instant {
     Instant::now()
+}
+
+/// Waits, and nothing else happens meanwhile.
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 pub(crate) async fn sleep(time: Duration) {

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::{
     args::Args,
+    connection_string::{has_key, without_key},
     exit::{Exit, Result, print},
     table::Table,
 };
@@ -64,7 +65,9 @@ impl Config {
         let command =
             names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |sub| self.apply(sub)));
         command.mut_args(|arg| match arg.get_long().and_then(|long| self.options.get(long)) {
-            Some(value) => arg.default_value(OsStr::from(value.clone())).required(false),
+            Some(value) => {
+                arg.default_value(OsStr::from(value.clone())).hide_default_value(has_key(value)).required(false)
+            }
             None => arg,
         })
     }
@@ -116,11 +119,11 @@ fn parse(text: &str) -> std::result::Result<BTreeMap<String, String>, String> {
 pub(crate) fn show(config: &Config, as_json: bool) -> Result<Exit> {
     let mut found: Vec<[String; 3]> = Vec::new();
     for (name, value) in &config.options {
-        found.push([name.clone(), value.clone(), config.shown()]);
+        found.push([name.clone(), without_key(value), config.shown()]);
     }
     let variables = env::vars().filter(|(name, _)| name.starts_with("CHANGEFEED_"));
     for (name, value) in variables.collect::<BTreeMap<_, _>>() {
-        let value = if name == SECRET { "(hidden)".to_owned() } else { value };
+        let value = if name == SECRET { "(hidden)".to_owned() } else { without_key(&value) };
         found.push([name.trim_start_matches("CHANGEFEED_").to_lowercase().replace('_', "-"), value, name]);
     }
     if as_json {

@@ -32,7 +32,7 @@ fn seek_text(moved: &[Moved], dry_run: bool) -> String {
         table.row([lease.to_string(), owner, from.to_string(), to.to_string()]);
     }
     let done = if dry_run { "would be moved; nothing was done" } else { "moved; owners follow with their next write" };
-    format!("{}\n{} {done}\n", table.text(), leases(moved.len()))
+    format!("{}\n{} {done}\n", table.text(), count_of_leases(moved.len()))
 }
 
 /// Whether work is to end or to go on.
@@ -61,8 +61,8 @@ pub(crate) fn pause(args: &PauseArgs, wanted: Wanted) -> Result<Exit> {
     let tokens: Vec<&str> = changed.iter().map(LeaseToken::as_str).collect();
     print(&match (tokens.as_slice(), args.dry_run) {
         ([], _) => format!("nothing to do: no lease that is meant can be {verb}\n"),
-        (tokens, true) => format!("{} would be {verb}: {}\n", leases(tokens.len()), tokens.join(", ")),
-        (tokens, false) => format!("{} {verb}: {}\n", leases(tokens.len()), tokens.join(", ")),
+        (tokens, true) => format!("{} would be {verb}: {}\n", count_of_leases(tokens.len()), tokens.join(", ")),
+        (tokens, false) => format!("{} {verb}: {}\n", count_of_leases(tokens.len()), tokens.join(", ")),
     })?;
     Ok(Exit::Good)
 }
@@ -85,13 +85,13 @@ async fn would_change(on: &ProcessorStores, scope: &Scope, wanted: Wanted) -> Re
     Ok(found.map(|lease| lease.lease).collect())
 }
 
-fn scope(lease: Option<&str>) -> Result<Scope> {
+pub(crate) fn scope(lease: Option<&str>) -> Result<Scope> {
     Ok(match lease {
         Some(token) => Scope::Lease(token.parse().map_err(|error| format!("--lease {token}: {error}"))?),
         None => Scope::All,
     })
 }
 
-fn leases(count: usize) -> String {
+pub(crate) fn count_of_leases(count: usize) -> String {
     if count == 1 { "1 lease".to_owned() } else { format!("{count} leases") }
 }

@@ -98,15 +98,7 @@ async fn list(args: &LettersArgs, letters: &DeadLetters, json: bool) -> Result<E
         let (count, lines) = groups.entry(last_error(&letter).to_owned()).or_default();
         *count += 1;
         if lines.len() < LISTED {
-            lines.push(format!(
-                "  {}  item {}, lsn {}, lease {}, {} attempts, {}\n",
-                letter.id,
-                letter.item_id,
-                letter.lsn,
-                letter.lease,
-                letter.attempts,
-                time(Timestamp::from_millis(letter.failed_at)),
-            ));
+            lines.push(lines_of(&letter));
         }
         Ok(Printed::Whole)
     })
@@ -117,7 +109,7 @@ async fn list(args: &LettersArgs, letters: &DeadLetters, json: bool) -> Result<E
     let mut text = match total {
         0 => "no dead letters\n".to_owned(),
         1 => "1 dead letter\n".to_owned(),
-        total => format!("{total} dead letters, grouped by their last error\n"),
+        total => format!("{}, grouped by their last error\n", count_of_letters(total)),
     };
     for (error, (count, lines)) in groups {
         text.push_str(&format!("\n{count} x {error}\n{}", lines.concat()));
@@ -127,6 +119,18 @@ async fn list(args: &LettersArgs, letters: &DeadLetters, json: bool) -> Result<E
     }
     print(&text)?;
     Ok(Exit::Good)
+}
+
+/// A dead letter for people: what it is about, and its id below, which is long.
+fn lines_of(letter: &DeadLetterDocument) -> String {
+    let DeadLetterDocument { id, item_id, lsn, lease, attempts, failed_at, .. } = letter;
+    let attempts = if *attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
+    let failed = time(Timestamp::from_millis(*failed_at));
+    format!("  item {item_id}: lsn {lsn}, lease {lease}, {attempts}, {failed}\n    {id}\n")
+}
+
+fn count_of_letters(count: u64) -> String {
+    if count == 1 { "1 dead letter".to_owned() } else { format!("{count} dead letters") }
 }
 
 /// How to redrive.
@@ -180,9 +184,10 @@ fn shown(redriven: &Redriven, dry_run: bool, json: bool) -> Result<Exit> {
         print(&format!("{}\n", serde_json::to_string(redriven)?))?;
     } else {
         let verb = if dry_run { "would be written again" } else { "written again" };
-        let mut text = format!("{} dead letters {verb}, {} left\n", redriven.done.len(), redriven.skipped.len());
+        let done = count_of_letters(redriven.done.len() as u64);
+        let mut text = format!("{done} {verb}, {} left\n", redriven.skipped.len());
         for skipped in &redriven.skipped {
-            text.push_str(&format!("  {}  item {}: {}\n", skipped.id, skipped.item, skipped.reason));
+            text.push_str(&format!("  item {}: {}\n    {}\n", skipped.item, skipped.reason, skipped.id));
         }
         print(&text)?;
     }
@@ -217,9 +222,10 @@ async fn purge(
     if json {
         print(&format!("{}\n", json!({ "deleted": yes, "ids": ids })))?;
     } else if yes {
-        print(&format!("{} dead letters deleted\n", ids.len()))?;
+        print(&format!("{} deleted\n", count_of_letters(ids.len() as u64)))?;
     } else {
-        print(&format!("{} dead letters would be deleted for good: pass --yes to do it\n", ids.len()))?;
+        let count = count_of_letters(ids.len() as u64);
+        print(&format!("{count} would be deleted for good: pass --yes to do it\n"))?;
     }
     Ok(Exit::Good)
 }

@@ -52,6 +52,12 @@ pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
     Exit::Failed
 }
 
+/// Says something on stderr that does not belong to the result.
+pub(crate) fn warn(text: &str) {
+    // If nobody can read it, the exit code has to say it alone.
+    drop(writeln!(io::stderr(), "warning: {text}"));
+}
+
 /// Whether somebody got it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Printed {

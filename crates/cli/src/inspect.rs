@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 use crate::{
     args::{ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs, WhereArgs},
     change_line::time,
-    exit::{Exit, Result, block_on, print},
+    exit::{Exit, Result, block_on, print, warn},
+    leases,
     store::ProcessorStores,
+    store_health,
     table::Table,
     tail::partition_key,
 };
@@ -63,8 +65,10 @@ fn lease_table(leases: &[LeaseLag]) -> Table {
 
 /// `changefeed explain`.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
-    let mut leases =
-        on(&args.processor, async |on| Ok(Explain::new(&on.name, &on.monitored, &on.leases).leases().await?))?;
+    let (mut leases, problems) = on(&args.processor, async |on| {
+        let leases = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
+        Ok((leases, store_health::problems(&on.store, &args.processor.store.store).await))
+    })?;
     if let Some(token) = &args.lease {
         let known: Vec<String> = leases.iter().map(|found| found.lease.to_string()).collect();
         leases.retain(|found| found.lease.as_str() == token);
@@ -73,12 +77,15 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
         }
     }
     if args.json {
+        problems.iter().for_each(|problem| warn(problem));
         print(&format!("{}\n", serde_json::to_string(&leases)?))?;
     } else {
-        let sentences: Vec<String> = leases.iter().map(sentence).collect();
+        let about_stores = problems.iter().map(|problem| format!("{problem}\n"));
+        let sentences: Vec<String> = about_stores.chain(leases.iter().map(sentence)).collect();
         print(&sentences.concat())?;
     }
-    Ok(if leases.iter().any(|found| needs_attention(found.cause)) { Exit::Unhealthy } else { Exit::Good })
+    let is_stuck = !problems.is_empty() || leases.iter().any(|found| needs_attention(found.cause));
+    Ok(if is_stuck { Exit::Unhealthy } else { Exit::Good })
 }
 
 fn sentence(found: &Explanation) -> String {
@@ -87,7 +94,7 @@ fn sentence(found: &Explanation) -> String {
 }
 
 /// Whether somebody has to do something; what passes by itself does not count.
-fn needs_attention(cause: Cause) -> bool {
+pub(crate) fn needs_attention(cause: Cause) -> bool {
     !matches!(
         cause,
         Cause::NoData
@@ -105,6 +112,9 @@ pub(crate) fn leases(args: &LeasesArgs) -> Result<Exit> {
     match &args.command {
         LeasesCommand::List { processor, json } => list(processor, *json),
         LeasesCommand::Show { processor, lease } => show(processor, lease),
+        LeasesCommand::Release(args) => leases::release(args),
+        LeasesCommand::Export(args) => leases::export(args),
+        LeasesCommand::Import(args) => leases::import(args),
     }
 }
 
@@ -204,7 +214,7 @@ pub(crate) fn state(state: LeaseState) -> &'static str {
 }
 
 /// A length of time in its two largest units.
-fn length(time: Duration) -> String {
+pub(crate) fn length(time: Duration) -> String {
     let shown = humantime::format_duration(Duration::from_secs(time.as_secs())).to_string();
     let units: Vec<&str> = shown.split(' ').take(2).collect();
     units.join(" ")

@@ -32,7 +32,8 @@ pub(crate) fn of_client(args: &StoreArgs, host: &str) -> Result<String> {
     writes.or(reads).map(|key| key.trim().to_owned()).ok_or_else(|| format!("{place} holds no key").into())
 }
 
-fn read(file: &Path) -> Result<String> {
+/// The text of a file with a secret; says so if others can read it.
+pub(crate) fn read(file: &Path) -> Result<String> {
     let shown = file.display();
     let text = fs::read_to_string(file).map_err(|error| format!("read the key file {shown}: {error}"))?;
     if fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {

@@ -4,22 +4,32 @@
 
 mod admin;
 mod args;
+mod backup;
 mod change_line;
 mod clock;
 mod config;
+mod connection_string;
 mod control;
+#[cfg(feature = "cosmos")]
+mod cosmos;
 mod dead_letters;
 mod demo;
 mod exit;
 mod inspect;
 mod keys;
+mod leases;
 mod load;
-mod remote;
+mod man;
+mod metrics;
+mod nearest;
+mod restore;
 mod run;
 mod serve;
 mod store;
+mod store_health;
 mod table;
 mod tail;
+mod top;
 
 use std::process::ExitCode;
 
@@ -48,11 +58,14 @@ fn main() -> ExitCode {
 fn work(command: Command, config: &Config) -> Result<Exit> {
     match command {
         Command::Demo(args) => demo::run(&args),
+        Command::DemoHost(args) => demo::host::run(&args),
+        Command::ExecGuard => run::exec_guard::run(),
         Command::Serve(args) => serve::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Tail(args) => tail::tail(&args),
         Command::Load(args) => load::load(&args),
         Command::Lag(args) => inspect::lag(&args),
+        Command::Top(args) => top::top(&args),
         Command::Explain(args) => inspect::explain(&args),
         Command::Leases(args) => inspect::leases(&args),
         Command::Seek(args) => control::seek(&args),
@@ -66,8 +79,11 @@ fn work(command: Command, config: &Config) -> Result<Exit> {
         Command::Throttle(args) => admin::throttle(&args),
         Command::Fault(args) => admin::fault(&args),
         Command::Verify(args) => admin::verify(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => restore::restore(&args),
         Command::Config { command: ConfigCommand::Show { json } } => config::show(config, json),
         Command::Completions { shell } => completions(shell),
+        Command::Man { dir } => man::man(dir.as_deref()),
     }
 }
 

@@ -1,19 +1,23 @@
 //! `changefeed serve`: a store on a socket.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use changefeed_embedded::Engine;
-use changefeed_server::{Health, Server, Storage, Tls, self_signed};
+use changefeed_server::{Server, Tls, self_signed};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::{
     args::ServeArgs,
+    demo,
     exit::{Exit, Result, print},
-    keys,
-    store::MEMORY,
+    keys, metrics,
+    store::{MEMORY, admin_endpoint},
 };
 
 /// Serves until a signal asks it to stop.
@@ -32,14 +36,18 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     let mut hang_up = signal(SignalKind::hangup())?;
     let (tls, certificate) = tls(args.tls.as_deref())?;
     let keys = args.key_file.as_deref().map(keys::in_file).transpose()?;
+    let measured = metrics::install()?;
+    let render = measured.clone();
     let engine = Engine::builder().account_host(&args.account_host);
     let engine = if args.store == Path::new(MEMORY) { engine.in_memory()? } else { engine.open(&args.store)? };
     let mut builder = Server::builder(engine.catalog())
-        .storage(Arc::new(EngineStorage(engine.clone())))
+        .storage(changefeed::storage_of(&engine))
+        .metrics(move || render.render())
         .listen(args.listen)
         .retention((args.retention > 0).then(|| Duration::from_secs(u64::from(args.retention) * 60)))
         .account_host(&args.account_host)
         .allow_faults(args.allow_faults)
+        .previous_images(args.previous_images)
         .plain_beyond_loopback(args.allow_plain);
     if let Some(ranges) = args.ranges {
         builder = builder.ranges(ranges);
@@ -51,6 +59,7 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
         builder = builder.keys(keys);
     }
     let mut server = builder.start().await?;
+    let admin = admin_endpoint(&engine);
     let mut ready = json!({
         "event": "ready", "endpoint": server.endpoint(), "pid": std::process::id(),
         "store": args.store.display().to_string(),
@@ -59,8 +68,12 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
         ready.insert("certificate".to_owned(), certificate.into());
     }
     print(&format!("{ready}\n"))?;
+    let mut stdin_closed = args.until_stdin_closes.then(demo::host::stdin_closed).transpose()?;
+    let mut upkeep = std::pin::pin!(metrics::upkeep(measured));
     loop {
         tokio::select! {
+            () = upkeep.as_mut() => {}
+            () = closed(&mut stdin_closed) => break,
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,
             _ = hang_up.recv() => reload(args, &server),
@@ -72,23 +85,20 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
             }
         }
     }
+    if let Some(admin) = admin {
+        admin.close().await;
+    }
     server.stop().await;
     engine.close().await?;
     Ok(Exit::Good)
 }
 
-/// What the server asks of the engine.
-#[derive(Debug)]
-struct EngineStorage(Engine);
-
-impl Storage for EngineStorage {
-    fn health(&self) -> Health {
-        let changefeed_embedded::Health { stopped, problems } = self.0.health();
-        Health { stopped, problems }
-    }
-
-    fn verify(&self) -> changefeed_core::Result<u64> {
-        self.0.verify()
+/// Waits until stdin is closed; without end if that does not matter.
+async fn closed(stdin: &mut Option<oneshot::Receiver<()>>) {
+    match stdin {
+        // Nothing is sent: the other end is dropped.
+        Some(stdin) => drop(stdin.await),
+        None => std::future::pending().await,
     }
 }
 

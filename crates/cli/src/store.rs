@@ -1,20 +1,30 @@
-//! The store that a sub-command works on: a folder, a server, or memory.
+//! The store that a sub-command works on: a folder, a server, memory, or an account of Azure Cosmos DB.
 
-use std::{path::Path, sync::Arc};
+use std::{os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
 
-use changefeed::remote;
+use changefeed::{ADMIN_SOCKET, AdminEndpoint, remote};
 use changefeed_core::{Catalog, Container, Database, Error, ErrorKind};
 use changefeed_embedded::Engine;
 use hyper::Uri;
 
 use crate::{
     args::{ContainerName, ProcessorArgs, StoreArgs},
+    clock,
+    connection_string::is_connection_string,
     exit::Result,
     keys,
+    nearest::nearest,
 };
 
 /// What `--store` says for a store that is gone with its process.
 pub(crate) const MEMORY: &str = "memory";
+
+/// The file that every store on disk has.
+const FORMAT_FILE: &str = "FORMAT";
+
+/// How often a folder that another process has open is tried again, and how long to wait in between: a second and a half.
+const LOCK_TRIES: u32 = 30;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// A store that is open.
 #[derive(Clone)]
@@ -22,6 +32,10 @@ pub(crate) struct Store {
     catalog: Arc<dyn Catalog>,
     /// Set if the store is in this process.
     engine: Option<Engine>,
+    /// Set if it is in another.
+    server: Option<remote::Server>,
+    #[cfg(feature = "cosmos")]
+    cosmos: Option<Arc<crate::cosmos::CosmosStore>>,
 }
 
 /// What happens to a store folder that is not there.
@@ -37,23 +51,111 @@ impl Store {
         if is_url(&args.store) {
             return Self::connect(args);
         }
+        if is_connection_string(&args.store) {
+            return Self::azure(&args.store);
+        }
         if args.store == MEMORY {
             return Ok(Self::embedded(Engine::in_memory()?));
         }
         let folder = Path::new(&args.store);
-        if missing == Missing::Refused && !folder.is_dir() {
-            let folder = folder.display();
-            return Err(format!(
-                "there is no folder {folder}: pass that of a store, or a URL such as http://127.0.0.1:8081; \
-                 `serve` and `load --create` make a new store"
-            )
-            .into());
+        if missing == Missing::Refused {
+            must_be_a_store(folder)?;
         }
-        Ok(Self::embedded(Engine::open(folder)?))
+        let mut tries = 0;
+        loop {
+            match Engine::open(folder) {
+                Err(error) if error.kind() == ErrorKind::Locked => {}
+                opened => return Ok(Self::embedded(opened?)),
+            }
+            match Self::of_program(folder) {
+                // A program that is starting has no endpoint yet, and other commands are done soon.
+                Err(_) if tries < LOCK_TRIES => clock::pause(LOCK_PAUSE),
+                found => return found,
+            }
+            tries += 1;
+        }
     }
 
     fn embedded(engine: Engine) -> Self {
-        Self { catalog: engine.catalog(), engine: Some(engine) }
+        Self {
+            catalog: engine.catalog(),
+            engine: Some(engine),
+            server: None,
+            #[cfg(feature = "cosmos")]
+            cosmos: None,
+        }
+    }
+
+    fn remote(server: remote::Server) -> Self {
+        Self {
+            catalog: server.catalog(),
+            engine: None,
+            server: Some(server),
+            #[cfg(feature = "cosmos")]
+            cosmos: None,
+        }
+    }
+
+    /// An account of Azure Cosmos DB.
+    #[cfg(feature = "cosmos")]
+    fn azure(connection_string: &str) -> Result<Self> {
+        let cosmos = Arc::new(crate::cosmos::CosmosStore::new(connection_string));
+        let catalog = Arc::clone(&cosmos) as Arc<dyn Catalog>;
+        Ok(Self { catalog, engine: None, server: None, cosmos: Some(cosmos) })
+    }
+
+    #[cfg(not(feature = "cosmos"))]
+    fn azure(_: &str) -> Result<Self> {
+        Err("this command was built without Azure Cosmos DB: build it with `--features cosmos`".into())
+    }
+
+    /// Refuses a container that cannot hold leases.
+    async fn check_leases(&self, name: &ContainerName) -> Result<()> {
+        #[cfg(feature = "cosmos")]
+        if let Some(cosmos) = &self.cosmos {
+            // The futures of the SDK are large.
+            Box::pin(cosmos.check_leases(&name.database, &name.container)).await?;
+        }
+        #[cfg(not(feature = "cosmos"))]
+        let _ = name;
+        Ok(())
+    }
+
+    /// The store that another program has open, through its admin endpoint.
+    fn of_program(folder: &Path) -> Result<Self> {
+        let socket = folder.join(ADMIN_SOCKET);
+        // One that a killed process left answers nobody.
+        if let Err(error) = UnixStream::connect(&socket) {
+            let folder = folder.display();
+            return Err(match error.kind() {
+                std::io::ErrorKind::PermissionDenied => format!(
+                    "the store in {folder} is open in a program of another user: run this as that user"
+                ),
+                _ => format!(
+                    "the store in {folder} is open in another process that offers no admin endpoint: if it is a server pass \
+                     its URL, such as http://127.0.0.1:8081; let a program of your own call AdminEndpoint::open; or wait \
+                     until it has ended"
+                ),
+            }
+            .into());
+        }
+        let server = remote::Server::connect_to_socket(&socket)?;
+        Ok(Self::remote(server))
+    }
+
+    /// The engine, if the store is in this process.
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// The server or the program that has the store open.
+    pub(crate) fn server(&self) -> Result<&remote::Server> {
+        self.server.as_ref().ok_or_else(|| "this needs a server: pass its URL, such as http://127.0.0.1:8081".into())
+    }
+
+    /// Offers the admin endpoint of a folder that this process has open, so that other commands work on it meanwhile.
+    pub(crate) fn offer_admin_endpoint(&self) -> Option<AdminEndpoint> {
+        admin_endpoint(self.engine.as_ref()?)
     }
 
     fn connect(args: &StoreArgs) -> Result<Self> {
@@ -62,11 +164,9 @@ impl Store {
         let mut server = remote::Server::builder(&args.store, &keys::of_client(args, host)?);
         server = server.trust_loopback();
         if let Some(file) = &args.ca_file {
-            let pem = std::fs::read_to_string(file)
-                .map_err(|error| format!("read the certificate {}: {error}", file.display()))?;
-            server = server.certificate(pem);
+            server = server.certificate_file(file);
         }
-        Ok(Self { catalog: server.connect()?.catalog(), engine: None })
+        Ok(Self::remote(server.connect()?))
     }
 
     pub(crate) fn catalog(&self) -> &Arc<dyn Catalog> {
@@ -119,7 +219,10 @@ impl Store {
         }
         Ok(match names.as_slice() {
             [] => format!("there is no container {name}, and no other: is this the right store?"),
-            names => format!("there is no container {name}; there are: {}", names.join(", ")),
+            names => {
+                let meant = nearest(&name.to_string(), names).map(|found| format!(" did you mean {found}?"));
+                format!("there is no container {name};{} there are: {}", meant.unwrap_or_default(), names.join(", "))
+            }
         })
     }
 
@@ -148,6 +251,7 @@ impl ProcessorStores {
         let (store, lease_store) = Self::open_stores(args, Missing::Refused)?;
         let monitored = store.container(&args.container).await?;
         let leases = lease_store.as_ref().unwrap_or(&store).container(&args.leases).await?;
+        lease_store.as_ref().unwrap_or(&store).check_leases(&args.leases).await?;
         Ok(Self { name: args.name.clone(), monitored, leases, store, lease_store })
     }
 
@@ -156,6 +260,7 @@ impl ProcessorStores {
         let (store, lease_store) = Self::open_stores(args, missing)?;
         let monitored = store.container(&args.container).await?;
         let leases = lease_store.as_ref().unwrap_or(&store).container_or_new(&args.leases, None, 1).await?;
+        lease_store.as_ref().unwrap_or(&store).check_leases(&args.leases).await?;
         Ok(Self { name: args.name.clone(), monitored, leases, store, lease_store })
     }
 
@@ -188,6 +293,29 @@ impl ProcessorStores {
             None => Ok(()),
         }
     }
+}
+
+/// Refuses a folder without a store: opening it would make one.
+fn must_be_a_store(folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    let problem = match (folder.is_dir(), folder.join(FORMAT_FILE).exists()) {
+        (true, true) => return Ok(()),
+        (true, false) => format!("there is no store in the folder {shown}"),
+        (false, _) => format!("there is no folder {shown}"),
+    };
+    Err(format!(
+        "{problem}: pass that of a store, or a URL such as http://127.0.0.1:8081; `serve` and `load --create` make a new \
+         store"
+    )
+    .into())
+}
+
+/// The admin endpoint of a folder; none, with a warning, if there cannot be one: work goes on without it.
+pub(crate) fn admin_endpoint(engine: &Engine) -> Option<AdminEndpoint> {
+    engine.folder()?;
+    AdminEndpoint::open(engine)
+        .inspect_err(|error| tracing::warn!(%error, source = ?std::error::Error::source(error), "no admin endpoint"))
+        .ok()
 }
 
 pub(crate) fn is_url(store: &str) -> bool {

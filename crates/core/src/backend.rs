@@ -59,7 +59,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// A feed range that spans several physical ranges, or a physical range that was split or merged, answers
     /// `RangeGone`. The children of a split serve their parent's history under their parent's continuations; a merged
-    /// range serves both parents'.
+    /// range serves both parents', each in its own part of the keys. The LSNs of the children come after their parent's,
+    /// and those of a merged range after both parents'.
     async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>>;
 
     /// Returns when there may be changes in `range` after `continuation`. It may return early, without news; a store

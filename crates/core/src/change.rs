@@ -63,12 +63,11 @@ pub struct ReadChanges {
     pub mode: Mode,
     /// Skips changes written before this moment, wherever the read begins.
     pub not_before: Option<Timestamp>,
-    /// The page bound: how many changes at most. A store may exceed it for a transaction that it does not cut.
+    /// The page bound: how many changes at most. A store may exceed it for a transaction that it does not cut. A page
+    /// ends inside an LSN only if the changes of that LSN alone exceed the bound.
     pub max_items: usize,
     /// Whether [`ChangePage::remaining`] is wanted: counting may cost as much as reading.
     pub count_remaining: bool,
-    /// Whether [`ChangePage::tally`] is wanted.
-    pub tally: bool,
 }
 
 impl ReadChanges {
@@ -85,7 +84,6 @@ impl ReadChanges {
             not_before: None,
             max_items: Self::DEFAULT_MAX_ITEMS,
             count_remaining: false,
-            tally: false,
         }
     }
 
@@ -114,13 +112,6 @@ impl ReadChanges {
     #[must_use]
     pub fn count_remaining(mut self) -> Self {
         self.count_remaining = true;
-        self
-    }
-
-    /// Asks how many changes the range has had up to the page's end. Default: not asked.
-    #[must_use]
-    pub fn tally(mut self) -> Self {
-        self.tally = true;
         self
     }
 
@@ -201,17 +192,11 @@ pub struct ChangePage {
     /// Resumes exactly after this page. Advances on empty pages too.
     pub continuation: Continuation,
     /// The newest LSN of the physical range that answered, or of the container where the store counts LSNs per
-    /// container, at the moment of the read. No change of the page has a higher LSN.
+    /// container, at the moment of the read. No change of the page has a higher LSN. Where LSNs are counted per range,
+    /// its distance from that of a continuation is the number of transactions that a reader is behind.
     pub newest_lsn: Lsn,
     /// How many changes of the asked feed range come after this page, if that was asked and the store can tell.
     pub remaining: Option<u64>,
-    /// How many changes the asked feed range has had up to the continuation, if that was asked and the store can tell.
-    ///
-    /// The distance of two LSNs does not count changes. The current tally minus that of an earlier page is the number
-    /// of changes that waited after that page plus the number written since. It is exact for a physical range and for
-    /// one that was merged into it; for other parts of a range it may include changes of the rest of the range. A
-    /// tally is not a position.
-    pub tally: Option<u64>,
     /// The physical range that answered.
     pub physical: RangeId,
 }

@@ -9,12 +9,9 @@ const SHOWN_CHARS: usize = 64;
 
 /// A position in the feed of one range, as text that only the store that made it understands.
 ///
-/// Our own stores use a quoted LSN, `"14"`; Azure Cosmos DB's is the verbatim ETag of the response. One that came
+/// Our own stores use a quoted LSN, `"14"`, and something longer only inside an LSN that has more changes than a page; Azure Cosmos DB's is the verbatim ETag of the response. One that came
 /// from a page also knows its container, so that using it elsewhere is refused; a text from a lease does not.
 /// Two continuations are equal if their texts are.
-///
-/// There is a second form of a position in our own stores, for clients that take a continuation for a number and
-/// subtract two of them to learn how many changes lie between: see [`Continuation::with_tally`].
 #[derive(Clone)]
 pub struct Continuation {
     token: Arc<str>,
@@ -37,20 +34,6 @@ impl Continuation {
         Self::new(format!("\"{lsn}\""), container)
     }
 
-    /// The position right after `lsn`, in a form that counts as `tally` for who removes all quotes and reads a number,
-    /// as the estimator of Azure's processor for Java does.
-    ///
-    /// What must be there but must not count is written with zeros and quotes: each decimal digit of the LSN as that
-    /// many zeros and a quote. After LSN 203 with a tally of 17 that is `"00""000"17"`.
-    pub fn with_tally(lsn: Lsn, tally: u64, container: ResourceId) -> Self {
-        let mut token = String::from("\"");
-        for digit in lsn.get().to_string().bytes() {
-            token.extend(std::iter::repeat_n('0', usize::from(digit - b'0')));
-            token.push('"');
-        }
-        Self::new(format!("{token}{tally}\""), container)
-    }
-
     /// The text to store.
     pub fn token(&self) -> &str {
         &self.token
@@ -61,7 +44,7 @@ impl Continuation {
         self.container.as_ref()
     }
 
-    /// Reads the forms of our own stores: an LSN with or without quotes, or with a tally.
+    /// Reads the form of our own stores: an LSN with or without quotes.
     ///
     /// # Errors
     /// [`ErrorKind::ForeignContinuation`] if it belongs to another container than `container`,
@@ -76,11 +59,7 @@ impl Continuation {
             ));
         }
         let quoted = self.token.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        let lsn = match quoted.and_then(|quoted| quoted.rsplit_once('"')) {
-            Some((lsn, tally)) => number(tally).and_then(|_| number_of_zeros(lsn)),
-            None => number(quoted.unwrap_or(&self.token)),
-        };
-        lsn.map(Lsn::new).ok_or_else(|| {
+        number(quoted.unwrap_or(&self.token)).map(Lsn::new).ok_or_else(|| {
             Error::new(
                 ErrorKind::BadContinuation,
                 format!("{self} is not a continuation of this store: expected a quoted number such as \"14\""),
@@ -93,15 +72,6 @@ impl Continuation {
 fn number(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
-}
-
-/// A number whose digits are runs of zeros with quotes between them.
-fn number_of_zeros(text: &str) -> Option<u64> {
-    text.split('"').try_fold(0_u64, |number, zeros| {
-        let digit = u64::try_from(zeros.len()).ok().filter(|digit| *digit < 10)?;
-        let zeros_only = zeros.bytes().all(|byte| byte == b'0');
-        zeros_only.then(|| number.checked_mul(10)?.checked_add(digit)).flatten()
-    })
 }
 
 impl PartialEq for Continuation {
@@ -144,34 +114,25 @@ mod tests {
 
     #[test]
     fn anything_else_is_a_bad_continuation() {
-        let plain = ["", "\"\"", "\"14", "14\"", "-1", "+1", " 1", "1.0", "99999999999999999999999", "\"a-1\"", "é"];
-        let with_tally = [
-            "\"0\"\"",
-            "\"0\"-1\"",
-            "\"0\"x\"",
-            "\"1\"5\"",
-            "\"0 \"5\"",
-            "\"0000000000\"5\"",
-            "0\"5",
-            "\"0\"99999999999999999999999\"",
+        let plain = [
+            "",
+            "\"\"",
+            "\"14",
+            "14\"",
+            "-1",
+            "+1",
+            " 1",
+            "1.0",
+            "99999999999999999999999",
+            "\"a-1\"",
+            "é",
+            "\"0\"5\"",
+            "\"14.05\"",
         ];
-        let too_long = format!("\"{}5\"", "0\"".repeat(21));
-        for token in plain.into_iter().chain(with_tally).chain([too_long.as_str()]) {
+        for token in plain {
             let error = Continuation::from_token(token).to_lsn(&container(1)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadContinuation, "{token}");
         }
-    }
-
-    #[test]
-    fn a_position_with_a_tally_is_that_number_without_its_quotes() {
-        for (lsn, tally, token) in [(203, 17, "\"00\"\"000\"17\""), (0, 0, "\"\"0\""), (1, 9, "\"0\"9\"")] {
-            let position = Continuation::with_tally(Lsn::new(lsn), tally, container(1));
-            assert_eq!(position.token(), token);
-            assert_eq!(position.token().replace('"', "").parse::<u64>().unwrap(), tally);
-            assert_eq!(Continuation::from_token(token).to_lsn(&container(1)).unwrap(), Lsn::new(lsn));
-        }
-        let far = Continuation::with_tally(Lsn::new(u64::MAX), u64::MAX, container(1));
-        assert_eq!(far.to_lsn(&container(1)).unwrap(), Lsn::new(u64::MAX));
     }
 
     #[test]

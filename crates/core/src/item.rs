@@ -21,8 +21,8 @@ impl ItemId {
     /// Checks and takes an id.
     ///
     /// # Errors
-    /// [`ErrorKind::BadId`] if it is empty, longer than 255 characters or contains one of `/ \ # ?` or a control
-    /// character.
+    /// [`ErrorKind::BadId`] if it is empty, longer than 255 characters or contains one of `/ \ #`. Other characters are
+    /// allowed, as in Azure Cosmos DB: also `?` and control characters.
     pub fn new(id: impl Into<Arc<str>>) -> Result<Self> {
         let id = id.into();
         if is_plain(&id) {
@@ -32,15 +32,12 @@ impl ItemId {
             "is empty"
         } else if id.chars().count() > MAX_ID_CHARS {
             "is longer than 255 characters"
-        } else if id.contains(['/', '\\', '#', '?']) {
-            "contains one of / \\ # ?"
-        } else if id.chars().any(char::is_control) {
-            "contains a control character"
+        } else if id.contains(['/', '\\', '#']) {
+            "contains one of / \\ #"
         } else {
             return Ok(Self(id));
         };
-        let shown: String = id.chars().take(64).collect();
-        Err(Error::new(ErrorKind::BadId, format!("id {shown:?} {problem}: choose another id")))
+        Err(bad_id(&id, problem))
     }
 
     /// The id as text.
@@ -49,9 +46,27 @@ impl ItemId {
     }
 }
 
+/// Checks the name of a database or container: an id without `?` and control characters.
+///
+/// # Errors
+/// [`ErrorKind::BadId`] otherwise.
+pub fn check_name(name: &str) -> Result<()> {
+    ItemId::new(name)?;
+    match name.chars().find(|char| *char == '?' || char.is_control()) {
+        Some('?') => Err(bad_id(name, "contains ?")),
+        Some(_) => Err(bad_id(name, "contains a control character")),
+        None => Ok(()),
+    }
+}
+
+fn bad_id(id: &str, problem: &str) -> Error {
+    let shown: String = id.chars().take(64).collect();
+    Error::new(ErrorKind::BadId, format!("id {shown:?} {problem}: choose another id"))
+}
+
 /// Whether an id is certainly a good one, found out in one pass: a page has a thousand of them.
 fn is_plain(id: &str) -> bool {
-    let good = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'/' | b'\\' | b'#' | b'?');
+    let good = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'/' | b'\\' | b'#');
     (1..=MAX_ID_CHARS).contains(&id.len()) && id.bytes().all(good)
 }
 
@@ -107,9 +122,16 @@ impl Serialize for ItemId {
     }
 }
 
+/// Escapes control characters, so that an id can stand in a line of a terminal, a log or a ledger. No two ids look the
+/// same, since none contains a backslash. [`ItemId::as_str`] has the id as it is.
 impl fmt::Display for ItemId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        if !self.0.contains(char::is_control) {
+            return f.write_str(&self.0);
+        }
+        self.0.chars().try_for_each(|char| {
+            if char.is_control() { write!(f, "{}", char.escape_default()) } else { write!(f, "{char}") }
+        })
     }
 }
 
@@ -192,7 +214,7 @@ pub struct Item {
     pub etag: ETag,
     /// When this version was written.
     pub timestamp: Timestamp,
-    /// The position of this version in the feed.
+    /// The position of this version in the feed; zero where the store does not tell it (a listing of Azure Cosmos DB).
     pub lsn: Lsn,
     /// The resource id: stable from the item's creation to its deletion.
     pub rid: ResourceId,
@@ -228,6 +250,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn control_characters_of_an_id_are_escaped_where_it_is_shown() {
+        for (id, shown) in [("a?b", "a?b"), ("é", "é"), ("a\n\u{1b}[2J", "a\\n\\u{1b}[2J")] {
+            assert_eq!(ItemId::new(id).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn a_name_has_neither_question_marks_nor_control_characters() {
+        assert!(check_name("a b.c").is_ok());
+        for bad in ["", "a/b", "a?b", "a\nb"] {
+            assert_eq!(check_name(bad).unwrap_err().kind(), ErrorKind::BadId, "{bad:?}");
+        }
+    }
+
+    #[test]
     fn ids_of_255_characters_are_accepted_and_longer_ones_refused() {
         assert!(ItemId::new("é".repeat(255)).is_ok());
         assert_eq!(ItemId::new("é".repeat(256)).unwrap_err().kind(), ErrorKind::BadId);
@@ -235,10 +272,10 @@ mod tests {
 
     #[test]
     fn ids_that_would_break_paths_are_refused() {
-        for id in ["", "a/b", "a\\b", "a#b", "a?b", "a\nb", "\0"] {
+        for id in ["", "a/b", "a\\b", "a#b"] {
             assert_eq!(ItemId::new(id).unwrap_err().kind(), ErrorKind::BadId, "{id:?}");
         }
-        for id in ["a b", "a%b", "..", "ü", "a+b", " "] {
+        for id in ["a b", "a%b", "..", "ü", "a+b", " ", "a?b", "a\nb", "\0"] {
             assert_eq!(ItemId::new(id).unwrap().as_str(), id);
         }
     }

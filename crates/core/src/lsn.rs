@@ -1,11 +1,15 @@
-//! Log sequence numbers: one rising sequence per container, so that positions survive splits and merges.
+//! Log sequence numbers: a rising sequence for each physical range, which children of a split continue and a merged range
+//! continues above both parents, so that positions survive.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The position of a change in its container. The first change has LSN 1; all changes of one batch share one. As
-/// JSON it is a number.
+/// The position of a change among those of its key. All changes of one batch share one. As JSON it is a number.
+///
+/// The embedded store counts each physical range for itself, as Azure Cosmos DB does; the first change of a container
+/// has LSN 2. A store may also count through a container. Either way LSNs of different keys say nothing about each
+/// other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Lsn(u64);
 

@@ -15,8 +15,10 @@ use crate::{
     descriptor::ContainerDescriptor,
     index::{
         Entry, Key,
-        container::{ContainerIndex, History, RangeIndex},
+        container::{ContainerIndex, History},
         items::ListPlace,
+        position::Position,
+        range::RangeIndex,
         select::{self, Picked, Selection},
     },
     log::{
@@ -156,30 +158,31 @@ impl EmbeddedContainer {
         })
     }
 
-    /// The LSN after which to read.
-    fn start(&self, request: &ReadChanges, index: &ContainerIndex) -> Result<u64> {
+    /// Where to begin.
+    fn start(&self, request: &ReadChanges, range: &RangeIndex) -> Result<Position> {
         match (&request.start, request.mode) {
-            (StartFrom::Now, _) => Ok(index.newest),
+            (StartFrom::Now, _) => Ok(Position::after(range.lsn)),
             (StartFrom::Continuation(continuation), _) => {
-                let lsn = continuation.to_lsn(&self.identity.container)?.get();
-                if lsn > index.newest {
-                    let (name, newest) = (&self.name, index.newest);
-                    let message =
-                        format!("continuation {continuation} lies beyond the end of {name}, which is {newest}");
+                let position = Position::parse(continuation, &self.identity.container)?;
+                if position.lsn > range.lsn {
+                    let (name, id, newest) = (&self.name, &range.physical.id, range.lsn);
+                    let message = format!(
+                        "continuation {continuation} lies beyond the end of range {id} of {name}, which is {newest}"
+                    );
                     return Err(Error::new(ErrorKind::ContinuationBeyondEnd, message));
                 }
-                Ok(lsn)
+                Ok(position)
             }
             (StartFrom::Beginning | StartFrom::Time(_), Mode::AllVersions) => Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "all-versions mode starts now or at a continuation, not at the beginning or at a time",
             )),
-            (StartFrom::Beginning | StartFrom::Time(_), Mode::LatestVersion) => Ok(0),
+            (StartFrom::Beginning | StartFrom::Time(_), Mode::LatestVersion) => Ok(Position::after(0)),
         }
     }
 
     /// Chooses a page under the lock; `None` after a stretch without any match.
-    fn choose(&self, request: &ReadChanges, after: &mut Option<u64>) -> Result<Option<Chosen>> {
+    fn choose(&self, request: &ReadChanges, after: &mut Option<Position>) -> Result<Option<Chosen>> {
         let state = self.owner.shared.state.read();
         let (descriptor, index) = state.container(self.number, &self.name)?;
         if request.mode == Mode::AllVersions && index.history == History::Off {
@@ -187,10 +190,11 @@ impl EmbeddedContainer {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let range = self.locate(request, descriptor, index)?;
-        let from = match *after {
+        let from = match after.take() {
             Some(after) => after,
-            None => self.start(request, index)?,
+            None => self.start(request, range)?,
         };
+        let lsn = from.lsn;
         let start_time = if let StartFrom::Time(time) = request.start { time } else { Timestamp::default() };
         let wanted = select::Wanted {
             range: &request.range,
@@ -201,7 +205,7 @@ impl EmbeddedContainer {
             now: self.now(),
         };
         match select::select(index, range, &wanted) {
-            Selection::Page(picked, lsn) => {
+            Selection::Page(picked, position) => {
                 let mut recent = state.recent.search();
                 let mut current = Vec::with_capacity(picked.len());
                 current.extend(
@@ -216,18 +220,17 @@ impl EmbeddedContainer {
                 let older: Vec<Wanted> = older.collect();
                 let files = files(&state.segments, current.iter().chain(&older));
                 let physical = range.physical.id.clone();
-                let remaining = request.count_remaining.then(|| select::count(index, range, &wanted, lsn));
-                let tally = request.tally.then(|| select::tally(range, &request.range, lsn));
-                let newest = index.newest;
-                Ok(Some(Chosen { picked, current, older, files, lsn, newest, remaining, tally, physical }))
+                let remaining = request.count_remaining.then(|| select::count(index, range, &wanted, &position));
+                let newest = range.lsn;
+                Ok(Some(Chosen { picked, current, older, files, position, newest, remaining, physical }))
             }
-            Selection::Unfinished(lsn) => {
-                *after = Some(lsn);
+            Selection::Unfinished(position) => {
+                *after = Some(position);
                 Ok(None)
             }
             Selection::Expired => Err(Error::new(
                 ErrorKind::ContinuationExpired,
-                format!("changes of {} after lsn {from} have left its retention: start again from now", self.name),
+                format!("changes of {} after lsn {lsn} have left its retention: start again from now", self.name),
             )),
         }
     }
@@ -255,10 +258,9 @@ struct Chosen {
     current: Vec<Wanted>,
     older: Vec<Wanted>,
     files: Files,
-    lsn: u64,
+    position: Position,
     newest: u64,
     remaining: Option<u64>,
-    tally: Option<u64>,
     physical: changefeed_core::RangeId,
 }
 
@@ -291,10 +293,9 @@ impl Chosen {
         });
         Ok(ChangePage {
             changes: changes.collect(),
-            continuation: Continuation::after(Lsn::new(self.lsn), rid),
+            continuation: self.position.print(rid),
             newest_lsn: Lsn::new(self.newest),
             remaining: self.remaining,
-            tally: self.tally,
             physical: self.physical,
         })
     }
@@ -331,7 +332,7 @@ impl Backend for EmbeddedContainer {
     }
 
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
-        let Ok(after) = continuation.to_lsn(&self.identity.container) else { return };
+        let Ok(after) = Position::parse(continuation, &self.identity.container) else { return };
         let receiver = {
             let state = self.owner.shared.state.read();
             let Ok((_, index)) = state.container(self.number, &self.name) else { return };
@@ -343,7 +344,7 @@ impl Backend for EmbeddedContainer {
         };
         let mut receiver = receiver;
         // An error means that the range is gone, which is news as well.
-        drop(receiver.wait_for(|newest| *newest > after.get()).await);
+        drop(receiver.wait_for(|newest| *newest > after.complete()).await);
     }
 
     async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {

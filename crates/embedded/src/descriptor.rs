@@ -10,11 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::{
     container::History,
-    tally::{Part, Tally},
+    horizon::{Horizon, Part},
+    range::RangeStart,
 };
 
 /// The number of the container that holds descriptors. Users' containers have higher ones.
 pub(crate) const CATALOG: u32 = 0;
+
+/// The LSN of the first write of a container, as in Azure Cosmos DB.
+pub(crate) const FIRST_LSN: u64 = 2;
+
+/// In version 1 the last bits of a document number were the place in the batch that created it.
+const VERSION_1_OP_BITS: u32 = 7;
 
 /// One item of container 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -22,6 +29,7 @@ pub(crate) const CATALOG: u32 = 0;
 pub(crate) enum Descriptor {
     Database(DatabaseDescriptor),
     Container(ContainerDescriptor),
+    Retired(RetiredDescriptor),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,10 +53,14 @@ pub(crate) struct ContainerDescriptor {
     pub(crate) default_ttl: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retention_ms: Option<u64>,
-    /// All-versions history begins after this LSN.
+    /// Version 1 only: all-versions history begins after this LSN in all ranges.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) history_since: u64,
     pub(crate) next_range: u64,
     pub(crate) ranges: Vec<RangeDescriptor>,
+    /// Document numbers come after this one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) numbered: u64,
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub(crate) other: serde_json::Map<String, serde_json::Value>,
 }
@@ -60,19 +72,34 @@ pub(crate) struct RangeDescriptor {
     pub(crate) max: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) parents: Vec<u64>,
-    /// What its keys had been counted to when it was made.
+    /// Its own LSNs come after this one. Version 1 had none.
+    #[serde(default)]
+    pub(crate) lsn: u64,
+    /// After which LSNs its all-versions history begins, if not after 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) counted: Vec<PartDescriptor>,
+    pub(crate) history: Vec<PartDescriptor>,
 }
 
-/// Keys of a range that are counted together.
+/// Keys of a range whose history begins after the same LSN.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartDescriptor {
     pub(crate) min: String,
     pub(crate) max: String,
-    /// What was counted before a split made it.
-    pub(crate) base: u64,
-    pub(crate) count: u64,
+    pub(crate) lsn: u64,
+}
+
+/// How far a container had come that is no more. The next one of its name goes on from there, so that whoever kept a
+/// session with the old one does not wait for the new one to reach it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RetiredDescriptor {
+    pub(crate) number: u32,
+    pub(crate) database_name: String,
+    pub(crate) name: String,
+    pub(crate) lsn: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Descriptor {
@@ -81,17 +108,18 @@ impl Descriptor {
         match self {
             Self::Database(database) => format!("database-{}", database.number),
             Self::Container(container) => format!("container-{}", container.number),
+            Self::Retired(retired) => format!("retired-{}", retired.number),
         }
     }
 }
 
 impl ContainerDescriptor {
-    /// A container about to be created.
-    pub(crate) fn create(number: u32, database: u32, spec: ContainerSpec, now: Timestamp) -> Result<Self> {
+    /// A container about to be created. The LSNs of all its ranges come after `lsn`.
+    pub(crate) fn create(number: u32, database: u32, spec: ContainerSpec, lsn: u64, now: Timestamp) -> Result<Self> {
         check_name("container", &spec.name)?;
         let ranges = spec.partition_key.split_evenly(spec.ranges)?;
         let ranges: Vec<_> =
-            (0..).zip(ranges).map(|(id, range)| RangeDescriptor::new(id, &range, Vec::new(), None)).collect();
+            (0..).zip(ranges).map(|(id, range)| RangeDescriptor::new(id, &range, Vec::new(), lsn)).collect();
         let mut descriptor = Self {
             number,
             database,
@@ -103,14 +131,21 @@ impl ContainerDescriptor {
             history_since: 0,
             next_range: ranges.len() as u64,
             ranges,
+            numbered: 0,
             other: serde_json::Map::new(),
         };
-        descriptor.change(spec, now, 0)?;
+        descriptor.change(spec, now, |_| 0)?;
         Ok(descriptor)
     }
 
-    /// Takes over the settings that can change. `newest` is the container's newest LSN.
-    pub(crate) fn change(&mut self, spec: ContainerSpec, now: Timestamp, newest: u64) -> Result<()> {
+    /// Takes over the settings that can change. `newest` is the LSN after which the history of a range begins if it begins
+    /// now.
+    pub(crate) fn change(
+        &mut self,
+        spec: ContainerSpec,
+        now: Timestamp,
+        newest: impl Fn(&RangeId) -> u64,
+    ) -> Result<()> {
         if spec.partition_key != self.partition_key {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -134,7 +169,10 @@ impl ContainerDescriptor {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         if retention.is_some() && self.retention_ms.is_none() {
-            self.history_since = newest;
+            for range in &mut self.ranges {
+                let lsn = newest(&RangeId::from(range.id));
+                range.begin_history_after(lsn);
+            }
         }
         self.retention_ms = retention;
         self.other = spec.extra;
@@ -161,9 +199,21 @@ impl ContainerDescriptor {
         self.ranges.iter().map(RangeDescriptor::physical).collect()
     }
 
-    /// The ranges, and what their keys had been counted to when they were made.
-    pub(crate) fn layout(&self) -> Result<Vec<(PhysicalRange, Tally)>> {
-        self.ranges.iter().map(|range| Ok((range.physical()?, range.tally()?))).collect()
+    /// The ranges as they began.
+    pub(crate) fn layout(&self) -> Result<Vec<RangeStart>> {
+        self.ranges.iter().map(RangeDescriptor::start).collect()
+    }
+
+    /// Gives a container of version 1, whose ranges had one sequence of LSNs together, a sequence for each range: all of
+    /// them go on above `newest`, the last one that was given out, and history up to `purged` is gone in all. Document
+    /// numbers were made of LSNs: none of them may come back, either.
+    pub(crate) fn separate(&mut self, newest: u64, purged: u64) {
+        self.numbered = (newest + 1) << VERSION_1_OP_BITS;
+        let purged = purged.max(std::mem::take(&mut self.history_since));
+        for range in &mut self.ranges {
+            range.lsn = newest.max(FIRST_LSN - 1);
+            range.begin_history_after(purged);
+        }
     }
 
     pub(crate) fn info(&self) -> ContainerInfo {
@@ -181,8 +231,13 @@ impl ContainerDescriptor {
         }
     }
 
-    /// Splits a range; returns the children. `tally` is the range's.
-    pub(crate) fn split(&mut self, id: &RangeId, at: Option<Epk>, tally: &Tally) -> Result<Vec<PhysicalRange>> {
+    /// Splits a range, which has come to `lsn`; returns the children, which go on from there.
+    pub(crate) fn split(
+        &mut self,
+        id: &RangeId,
+        at: Option<Epk>,
+        (lsn, horizon): (u64, &Horizon),
+    ) -> Result<Vec<PhysicalRange>> {
         let position = self.position(id)?;
         let parent = self.ranges[position].physical()?;
         let at = match at {
@@ -193,19 +248,19 @@ impl ContainerDescriptor {
         };
         let (left, right) = parent.range.split_at(&at)?;
         let parents = self.heirs(&[position]);
-        let mut child = |range: FeedRange| self.next(&range, parents.clone(), tally.child(range.clone()));
+        let mut child = |range: FeedRange| self.next(&range, parents.clone(), lsn, &horizon.within(&range));
         let children = [child(left), child(right)];
         let physical = children.iter().map(RangeDescriptor::physical).collect();
         self.ranges.splice(position..=position, children);
         physical
     }
 
-    /// Makes one range of two neighbours, which have these tallies.
-    pub(crate) fn merge(&mut self, ids: [&RangeId; 2], mut tallies: [&Tally; 2]) -> Result<PhysicalRange> {
+    /// Makes one range of two neighbours, which have come to these LSNs. It goes on above both.
+    pub(crate) fn merge(&mut self, ids: [&RangeId; 2], mut ends: [(u64, &Horizon); 2]) -> Result<PhysicalRange> {
         let (mut a, mut b) = (self.position(ids[0])?, self.position(ids[1])?);
         if b < a {
             (a, b) = (b, a);
-            tallies.reverse();
+            ends.reverse();
         }
         if a + 1 != b {
             return Err(Error::new(
@@ -216,7 +271,8 @@ impl ContainerDescriptor {
         let (left, right) = (self.ranges[a].physical()?, self.ranges[b].physical()?);
         let whole = FeedRange::new(left.range.min_inclusive().clone(), right.range.max_exclusive().clone())?;
         let parents = self.heirs(&[a, b]);
-        let merged = self.next(&whole, parents, tallies[0].merge(tallies[1]));
+        let [(left, lower), (right, upper)] = ends;
+        let merged = self.next(&whole, parents, left.max(right), &lower.merge(upper));
         let physical = merged.physical();
         self.ranges.splice(a..=b, [merged]);
         physical
@@ -255,34 +311,40 @@ impl ContainerDescriptor {
         parents
     }
 
-    fn next(&mut self, range: &FeedRange, parents: Vec<u64>, tally: Tally) -> RangeDescriptor {
+    fn next(&mut self, range: &FeedRange, parents: Vec<u64>, lsn: u64, horizon: &Horizon) -> RangeDescriptor {
         let id = self.next_range;
         self.next_range += 1;
-        RangeDescriptor::new(id, range, parents, Some(tally))
+        let part = |part: &Part| {
+            let (min, max) = (part.range.min_inclusive().to_string(), part.range.max_exclusive().to_string());
+            PartDescriptor { min, max, lsn: part.lsn }
+        };
+        let is_cut = horizon.parts().iter().any(|part| part.lsn > 0);
+        let history = if is_cut { horizon.parts().iter().map(part).collect() } else { Vec::new() };
+        RangeDescriptor { history, ..RangeDescriptor::new(id, range, parents, lsn) }
     }
 }
 
 impl RangeDescriptor {
-    fn new(id: u64, range: &FeedRange, parents: Vec<u64>, tally: Option<Tally>) -> Self {
-        let counted = tally.iter().flat_map(Tally::parts).map(|part| PartDescriptor {
-            min: part.range.min_inclusive().to_string(),
-            max: part.range.max_exclusive().to_string(),
-            base: part.base,
-            count: part.count,
-        });
+    fn new(id: u64, range: &FeedRange, parents: Vec<u64>, lsn: u64) -> Self {
         let (min, max) = (range.min_inclusive().to_string(), range.max_exclusive().to_string());
-        Self { id, min, max, parents, counted: counted.collect() }
+        Self { id, min, max, parents, lsn, history: Vec::new() }
     }
 
-    fn tally(&self) -> Result<Tally> {
-        if self.counted.is_empty() {
-            return Ok(Tally::new(self.physical()?.range, 0));
-        }
+    fn begin_history_after(&mut self, lsn: u64) {
+        let part = PartDescriptor { min: self.min.clone(), max: self.max.clone(), lsn };
+        self.history = if lsn == 0 { Vec::new() } else { vec![part] };
+    }
+
+    fn start(&self) -> Result<RangeStart> {
+        let physical = self.physical()?;
         let part = |part: &PartDescriptor| {
-            let range = FeedRange::new(part.min.parse()?, part.max.parse()?)?;
-            Ok(Part { range, base: part.base, count: part.count.max(part.base) })
+            Ok(Part { range: FeedRange::new(part.min.parse()?, part.max.parse()?)?, lsn: part.lsn })
         };
-        Ok(Tally::of_parts(self.counted.iter().map(part).collect::<Result<_>>()?))
+        let horizon = match self.history.is_empty() {
+            true => Horizon::new(physical.range.clone(), 0),
+            false => Horizon::of_parts(self.history.iter().map(part).collect::<Result<_>>()?),
+        };
+        Ok(RangeStart { physical, lsn: self.lsn, horizon })
     }
 
     fn physical(&self) -> Result<PhysicalRange> {
@@ -294,8 +356,8 @@ impl RangeDescriptor {
     }
 }
 
-/// Names of databases and containers follow the rules of ids.
+/// Checks the name of a database or container.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
-    let checked = changefeed_core::ItemId::new(name);
-    checked.map(drop).map_err(|error| Error::new(ErrorKind::BadId, format!("name of the {what}: {error}")))
+    changefeed_core::check_name(name)
+        .map_err(|error| Error::new(ErrorKind::BadId, format!("name of the {what}: {error}")))
 }

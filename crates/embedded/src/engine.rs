@@ -11,8 +11,9 @@ use changefeed_core::{Catalog, Clock, Database, Error, ErrorKind, Result, StoreI
 use crate::{
     catalog::EmbeddedCatalog,
     commit::{Command, Committer},
-    format::frame::FrameKind,
+    format::{VERSION, frame::FrameKind},
     health::{Health, HealthReport},
+    index::Location,
     log::{
         recent::Recent,
         recovery, store_id,
@@ -112,7 +113,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`ErrorKind::Locked`] if another process has it open, [`ErrorKind::UnknownFormat`] if it was written by another
-    /// version or holds something else, [`ErrorKind::Corrupt`] if it is damaged; nothing is changed then.
+    /// version or holds something else, [`ErrorKind::Corrupt`] if it is damaged; nothing is changed then. Damage in records
+    /// that newer ones have replaced is no error: [`Engine::health`] shows it until compaction has removed it.
     pub fn open(self, folder: impl AsRef<Path>) -> Result<Engine> {
         let folder = folder.as_ref();
         let disk = Disk::lock(folder).map_err(|error| match error {
@@ -152,10 +154,15 @@ impl Builder {
         let smallest = self.segment_bytes.min(SMALLEST_SEGMENT_BYTES);
         let recovered = recovery::open(&vfs, smallest, &mut |location, record| rebuild.visit(location, record))?;
         let recent = Recent::new(self.recent_bytes.unwrap_or(if drive == Drive::Threads { RECENT_BYTES } else { 0 }));
-        let state = rebuild.finish(recovered.segments, recent, self.clock.wall().as_millis())?;
+        let now = self.clock.wall().as_millis();
+        let state = rebuild.finish(recovered.version, recovered.segments, recent, now)?;
         let spare = SpareSlot::default();
         let writer = LogWriter::new(Arc::clone(&vfs), recovered.active, Arc::clone(&spare));
         let health = Arc::<HealthReport>::default();
+        for (segment, offset) in &state.damaged {
+            let location = Location { segment: *segment, offset: *offset, bytes: 0 };
+            health.harmless_damage(&state.segments.damaged_record(location));
+        }
         let committer = Committer::new(writer, self.durability, Arc::clone(&health));
         let store = match recovered.store {
             Some(store) => store,
@@ -170,6 +177,10 @@ impl Builder {
         let shared = Shared::new(vfs, clock, host, store, bytes, state, drive, committer, spare, health);
         let shared = Arc::new(shared);
         let mut committer = shared.committer.lock();
+        if recovered.version < VERSION {
+            committer.write_migrated(&shared)?;
+            recovery::end_migration(&*shared.vfs)?;
+        }
         if recovered.may_have_lost {
             committer.skip_lost_lsns(&shared)?;
         }
@@ -226,6 +237,11 @@ impl Engine {
     /// The identity that the store got at its creation. It survives reopening; a copy of the folder has the same one.
     pub fn store_id(&self) -> &StoreId {
         &self.owner.shared.store
+    }
+
+    /// The folder of the store; none if it is in memory.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// The database with this name; it is created with its first container.

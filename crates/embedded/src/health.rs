@@ -6,21 +6,16 @@ use changefeed_core::{Error, ErrorKind};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::metrics::{StoreMetrics, Task};
+
 /// The condition of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Why the store stopped itself; it refuses everything until it is opened again.
     pub stopped: Option<String>,
-    /// What failed last time and is tried again: beginning a segment, preparing one, compaction.
+    /// What failed last time and is tried again: beginning a segment, preparing one, compaction. And damage in records that
+    /// newer ones have replaced, until compaction has removed it.
     pub problems: Vec<String>,
-}
-
-/// Something that may fail and is tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Task {
-    Roll,
-    Prepare,
-    Compaction,
 }
 
 impl fmt::Display for Task {
@@ -38,6 +33,10 @@ impl fmt::Display for Task {
 pub(crate) struct HealthReport {
     stopped: watch::Sender<Option<String>>,
     problems: Mutex<BTreeMap<Task, String>>,
+    /// Damage that does no harm.
+    damage: Mutex<Vec<String>>,
+    /// What the store measures.
+    pub(crate) metrics: StoreMetrics,
 }
 
 impl HealthReport {
@@ -49,6 +48,7 @@ impl HealthReport {
             stopped.get_or_insert_with(|| cause.to_owned());
             is_first
         });
+        self.metrics.stopped();
     }
 
     /// Notes the outcome of something that is tried again after a failure. The same failure is logged once.
@@ -61,6 +61,7 @@ impl HealthReport {
                 }
             }
             Err(error) => {
+                self.metrics.failed(task);
                 let cause = describe(error);
                 if problems.get(&task) != Some(&cause) {
                     tracing::warn!(%task, %cause, "failed, will be tried again");
@@ -70,9 +71,25 @@ impl HealthReport {
         }
     }
 
+    /// Notes that a record is damaged that a newer one has replaced.
+    pub(crate) fn harmless_damage(&self, error: &Error) {
+        let cause = error.message();
+        tracing::warn!(cause, "a record is damaged that a newer one has replaced: compaction will remove it");
+        self.damage.lock().push(cause.to_owned());
+    }
+
+    /// Notes that compaction has removed all damage.
+    pub(crate) fn damage_is_gone(&self) {
+        if !std::mem::take(&mut *self.damage.lock()).is_empty() {
+            tracing::info!("compaction has removed all damaged records");
+        }
+    }
+
     pub(crate) fn health(&self) -> Health {
         let problems = self.problems.lock();
-        let problems = problems.iter().map(|(task, cause)| format!("{task}: {cause}")).collect();
+        let failed = problems.iter().map(|(task, cause)| format!("{task}: {cause}"));
+        let damage = self.damage.lock();
+        let problems = failed.chain(damage.iter().map(|cause| format!("replaced data: {cause}"))).collect();
         Health { stopped: self.stopped.borrow().clone(), problems }
     }
 

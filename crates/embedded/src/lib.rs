@@ -30,11 +30,14 @@ mod format;
 mod health;
 mod index;
 mod log;
+mod metrics;
 mod service;
+mod snapshot;
 mod state;
 pub mod vfs;
 
 pub use self::{
     engine::{Builder, Durability, Engine},
     health::Health,
+    snapshot::{Snapshot, SnapshotFile},
 };

@@ -16,12 +16,13 @@ use tokio::sync::oneshot;
 
 use crate::{
     commit::{Command, Committer, TIDY_INTERVAL_MS},
-    health::{HealthReport, Task},
+    health::HealthReport,
     log::{
         buffers::Buffers,
         compaction::{self, Tolerance},
         writer::{Spare, SpareSlot},
     },
+    metrics::Task,
     state::State,
     vfs::Vfs,
 };

@@ -1,13 +1,25 @@
 //! All that the engine knows: catalog, indexes, segments and their newest records. Changed by the committer and by compaction only.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use changefeed_core::{Epk, Error, ErrorKind, ItemId, Result};
+use changefeed_core::{Epk, Error, ErrorKind, FeedRange, ItemId, PhysicalRange, RangeId, Result, TimeToLive};
 
 use crate::{
-    descriptor::{CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor},
-    format::record::{Record, RecordKind},
-    index::{Entry, Key, Location, container::ContainerIndex},
+    descriptor::{CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor, RetiredDescriptor},
+    format::{
+        VERSION,
+        record::{Record, RecordKind},
+    },
+    index::{
+        Entry, Key, Location,
+        container::{ContainerIndex, History},
+        horizon::Horizon,
+        range::{Floor, RangeStart},
+        rebuild::Records,
+    },
     log::{Segments, recent::Recent},
 };
 
@@ -20,6 +32,10 @@ pub(crate) struct State {
     pub(crate) indexes: BTreeMap<u32, ContainerIndex>,
     pub(crate) containers: BTreeMap<u32, Arc<ContainerDescriptor>>,
     pub(crate) databases: BTreeMap<String, DatabaseDescriptor>,
+    /// How far deleted containers had come, by the names of database and container.
+    pub(crate) retired: BTreeMap<(String, String), RetiredDescriptor>,
+    /// Records that are damaged and that newer ones have replaced, by segment and offset.
+    pub(crate) damaged: BTreeSet<(u32, u32)>,
 }
 
 impl State {
@@ -73,15 +89,33 @@ impl State {
                 let index = indexes
                     .entry(container.number)
                     .or_insert_with(|| ContainerIndex::new(ranges.clone(), history, time_to_live));
-                index.purged = index.purged.max(container.history_since);
                 if (index.history, index.time_to_live) != (history, time_to_live) {
                     index.settle(history, time_to_live, now, &mut |location| segments.mark_dead(location));
                 }
+                index.number = index.number.max(container.numbered);
                 index.relayout(ranges);
                 self.containers.insert(container.number, Arc::new(container));
             }
+            Descriptor::Retired(retired) => {
+                self.retired.insert((retired.database_name.clone(), retired.name.clone()), retired);
+            }
         }
         Ok(())
+    }
+
+    /// Makes the index of a container from its records.
+    fn index(
+        &mut self,
+        container: u32,
+        ranges: Vec<RangeStart>,
+        (history, time_to_live): (History, TimeToLive),
+        records: Records,
+        now: u64,
+    ) {
+        let segments = &mut self.segments;
+        let on_dead = &mut |location| segments.mark_dead(location);
+        let index = ContainerIndex::rebuild(ranges, history, time_to_live, records, now, on_dead);
+        self.indexes.insert(container, index);
     }
 
     /// Forgets a container with all its items.
@@ -95,27 +129,34 @@ impl State {
     }
 }
 
+/// More damaged records than this in one container are not looked into.
+const DAMAGED_RECORDS: usize = 1000;
+
 /// Builds the state from the records of a folder, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Rebuild {
-    indexes: BTreeMap<u32, ContainerIndex>,
+    records: BTreeMap<u32, Records>,
     descriptors: BTreeMap<String, Vec<u8>>,
-    /// Numbers of changes that no record shows any more: container, a key that was counted with them, the number.
-    numbers: Vec<(u32, Epk, u64)>,
+    /// The first damaged record that may be needed.
+    damaged: Option<Location>,
     broken: Option<Error>,
 }
 
 impl Rebuild {
     pub(crate) fn visit(&mut self, location: Location, record: &Record<'_>) {
         let header = &record.header;
-        let index = self.indexes.entry(header.container).or_insert_with(ContainerIndex::unsettled);
-        if header.kind == RecordKind::Floor {
-            index.newest = index.newest.max(header.place.lsn);
-            index.purged = index.purged.max(header.previous.lsn);
-            if header.ordinal > 0 {
-                let epk = Epk::from_bytes(record.epk);
-                self.numbers.push((header.container, epk, header.ordinal));
+        let records = self.records.entry(header.container).or_default();
+        if !record.is_whole {
+            let hopeless = header.kind == RecordKind::Floor || header.container == CATALOG;
+            if hopeless || records.damaged.len() >= DAMAGED_RECORDS {
+                self.damaged.get_or_insert(location);
+                return;
             }
+            records.damaged.push(records.entries.len());
+        }
+        if header.kind == RecordKind::Floor {
+            let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.place.lsn, header.previous.lsn);
+            records.floors.push(Floor { epk, lsn, purged, number: header.ordinal });
             return;
         }
         if header.container == CATALOG {
@@ -124,45 +165,65 @@ impl Rebuild {
                 _ => drop(self.descriptors.remove(record.id)),
             }
         }
-        let id = match ItemId::new(record.id) {
-            Ok(id) => id,
+        match ItemId::new(record.id) {
+            Ok(id) => {
+                let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
+                records.entries.push(Entry::new(header, key, location));
+            }
+            Err(_) if !record.is_whole => drop(self.damaged.get_or_insert(location)),
             Err(error) => {
                 self.broken.get_or_insert(Error::new(ErrorKind::Corrupt, "a record has a bad id").with_source(error));
-                return;
             }
-        };
-        let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
-        // Nothing dies while the containers' settings are unknown, so there is nothing to mark.
-        index.apply(Entry::new(header, key, location), &mut |_| {});
+        }
     }
 
-    /// Settles everything once all records were seen.
-    pub(crate) fn finish(self, segments: Segments, recent: Recent, now: u64) -> Result<State> {
+    /// Settles everything once all records were seen. In a folder of version 1 the ranges of a container had one
+    /// sequence of LSNs together: each gets its own, and the descriptors are to be written down.
+    pub(crate) fn finish(mut self, version: u32, segments: Segments, recent: Recent, now: u64) -> Result<State> {
         if let Some(error) = self.broken {
             return Err(error);
         }
-        let indexes = self.indexes;
-        let mut state = State { segments, recent, indexes, containers: BTreeMap::new(), databases: BTreeMap::new() };
-        let catalog = state.indexes.entry(CATALOG).or_insert_with(ContainerIndex::unsettled);
-        let segments = &mut state.segments;
-        let history = crate::index::container::History::Off;
-        catalog.settle(history, changefeed_core::TimeToLive::Off, now, &mut |location| segments.mark_dead(location));
+        let unproven = self.records.values().find_map(|records| records.unproven().map(|entry| entry.location));
+        if let Some(location) = self.damaged.or(unproven) {
+            return Err(segments.damaged_record(location));
+        }
+        let (indexes, containers, databases, retired) = Default::default();
+        let claims: Vec<_> = self.records.iter().flat_map(|(container, records)| records.claims(*container)).collect();
+        let damaged = claims.iter().map(|(_, entry)| (entry.location.segment, entry.location.offset)).collect();
+        let mut state = State { segments, recent, indexes, containers, databases, retired, damaged };
+        let catalog = self.records.remove(&CATALOG).unwrap_or_default();
+        state.index(CATALOG, vec![whole()], (History::Off, TimeToLive::Off), catalog, now);
         for (id, body) in self.descriptors {
-            let descriptor = serde_json::from_slice(&body).map_err(|error| {
+            let mut descriptor = serde_json::from_slice(&body).map_err(|error| {
                 Error::new(ErrorKind::Corrupt, format!("the descriptor {id} cannot be read")).with_source(error)
             })?;
+            if let Descriptor::Container(container) = &mut descriptor {
+                let records = self.records.remove(&container.number).unwrap_or_default();
+                if version < VERSION {
+                    container.separate(records.newest(), records.purged());
+                }
+                let settings = (container.history(), container.time_to_live());
+                state.index(container.number, container.layout()?, settings, records, now);
+            }
             state.describe(descriptor, now)?;
         }
-        for (container, epk, number) in self.numbers {
-            if let Some(index) = state.indexes.get_mut(&container) {
-                index.note(&epk, number);
+        // What retention still holds is needed.
+        for (container, entry) in &claims {
+            let index = state.indexes.get(container);
+            if index.is_some_and(|index| index.needs(&entry.key.epk, entry.place)) {
+                return Err(state.segments.damaged_record(entry.location));
             }
         }
-        let unknown: Vec<u32> =
-            state.indexes.keys().copied().filter(|n| *n != CATALOG && !state.containers.contains_key(n)).collect();
-        for number in unknown {
-            state.forget_container(number);
+        // What is left belongs to containers that were deleted.
+        for entry in self.records.into_values().flat_map(|records| records.entries) {
+            state.segments.mark_dead(entry.location);
         }
         Ok(state)
     }
+}
+
+/// The one range of the catalog.
+fn whole() -> RangeStart {
+    let physical = PhysicalRange { id: RangeId::from(0), range: FeedRange::full(), parents: Vec::new() };
+    RangeStart { physical, lsn: 0, horizon: Horizon::new(FeedRange::full(), 0) }
 }

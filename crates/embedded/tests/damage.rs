@@ -78,6 +78,11 @@ impl Sample {
 
     /// Opens a damaged copy, and says whether that worked. If it did, no more than `lost` commits may be missing.
     fn survives(&self, what: &str, lost: usize, damage: impl FnOnce(&MemoryDisk)) -> bool {
+        self.open_damaged(what, lost, damage).is_some()
+    }
+
+    /// Opens a damaged copy; if that worked, says how many problems the store reports.
+    fn open_damaged(&self, what: &str, lost: usize, damage: impl FnOnce(&MemoryDisk)) -> Option<usize> {
         let copy = self.disk.power_cut(|| true);
         damage(&copy);
         let before = read(&copy);
@@ -91,13 +96,13 @@ impl Sample {
                     script.ledger.seen.clear();
                 }
                 now(judge(&engine, &mut script.ledger, least, VERSIONED, script.clock.now()));
-                true
+                Some(engine.health().problems.len())
             }
             Err(error) => {
                 let is_clear = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::UnknownFormat);
                 assert!(is_clear && error.message().len() > 20, "{what}: {error:?}");
                 assert_eq!(before, read(&copy), "{what}: a store that cannot be opened is not to be changed");
-                false
+                None
             }
         }
     }
@@ -126,14 +131,15 @@ fn add(disk: &MemoryDisk, name: &str, bytes: &[u8]) {
     disk.create(name).unwrap().write_at(0, bytes).unwrap();
 }
 
-/// Flips one bit, and says how many commits may be lost by it.
+/// Flips one bit, and says whether that went unnoticed.
 fn flip(sample: &Sample, name: &str, at: usize, bit: u8) -> bool {
     let last = &sample.last_frame;
     let in_last = (name, at) >= (last.0.as_str(), last.1);
     let lost = usize::from(in_last && !sample.closed);
-    sample.survives(&format!("bit {bit} of byte {at} of {name} flipped"), lost, |disk| {
+    let problems = sample.open_damaged(&format!("bit {bit} of byte {at} of {name} flipped"), lost, |disk| {
         assert!(disk.tamper(name, |bytes| bytes[at] ^= 1 << bit));
-    })
+    });
+    problems == Some(0)
 }
 
 #[test]
@@ -142,8 +148,8 @@ fn a_flipped_bit_anywhere_in_a_closed_store_is_noticed_or_harmless() {
         let sample = Sample::small(durability, true);
         let name = sample.segments().pop().unwrap();
         let used = sample.used(&name);
-        let survived = (0..used).filter(|at| flip(&sample, &name, *at, (at % 8) as u8)).count();
-        assert!(survived < used / 8, "only padding and the last frame may be flipped: {survived} of {used}");
+        let unnoticed = (0..used).filter(|at| flip(&sample, &name, *at, (at % 8) as u8)).count();
+        assert!(unnoticed < used / 8, "only padding and the last frame may be flipped: {unnoticed} of {used}");
     }
 }
 
@@ -349,12 +355,12 @@ fn a_folder_of_another_version_is_refused() {
     let sample = Sample::small(Durability::Durable, true);
     let contents: [&[u8]; 8] = [
         b"",
-        b"changefeed embedded 2\n",
-        b"changefeed embedded 1",
-        b"changefeed embedded 1\n\n",
-        b"changefeed embedded 11\n",
+        b"changefeed embedded 3\n",
+        b"changefeed embedded 2",
+        b"changefeed embedded 2\n\n",
+        b"changefeed embedded 22\n",
         b"\xff\x00\xfe",
-        b"CHANGEFEED EMBEDDED 1\n",
+        b"CHANGEFEED EMBEDDED 2\n",
         &[b'x'; 1000],
     ];
     for content in contents {
@@ -362,11 +368,11 @@ fn a_folder_of_another_version_is_refused() {
         copy.tamper("FORMAT", |bytes| *bytes = content.to_vec());
         let error = sample.script.builder().open_on(copy).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnknownFormat, "{error:?}");
-        assert!(error.message().contains("changefeed embedded 1"), "{error}");
+        assert!(error.message().contains("changefeed embedded 2"), "{error}");
     }
-    let opened = sample.survives("a segment of version 2", 0, |disk| {
+    let opened = sample.survives("a segment of version 3", 0, |disk| {
         disk.tamper(&sample.segments()[0], |bytes| {
-            bytes[8] = 2;
+            bytes[8] = 3;
             let crc = crc32fast::hash(&bytes[..28]);
             bytes[28..32].copy_from_slice(&crc.to_le_bytes());
         });
@@ -444,4 +450,99 @@ fn the_time_of_day_is_no_reason_to_lose_anything() {
     let engine = script.builder().open_on(copy).unwrap();
     let least = script.ledger.commits.len();
     now(judge(&engine, &mut script.ledger, least, VERSIONED, script.clock.now()));
+}
+
+/// Damage in a version that a newer one has replaced does not refuse the store: it is reported and compacted away.
+#[test]
+fn damage_in_replaced_data_is_reported_and_compacted_away() {
+    let disk = MemoryDisk::unreliable();
+    let open = |disk: &MemoryDisk| Engine::builder().segment_bytes(64 * 1024).open_on(disk.clone());
+    let engine = open(&disk).unwrap();
+    let container = now(engine.database("shop").container("orders").create()).unwrap();
+    let write = |id: &str, text: &str| {
+        let filler = text.repeat(500);
+        now(container.upsert(&json!({"id": id, "filler": filler}))).unwrap();
+    };
+    for (id, text) in [("1", "old"), ("2", "mid"), ("1", "new"), ("3", "end")] {
+        write(id, text);
+    }
+    drop((container, engine));
+    let name = "00000001-00000001.log";
+    let place = |text: &str| {
+        let bytes = &read(&disk)[name];
+        bytes.windows(9).position(|window| window == text.repeat(3).as_bytes()).unwrap()
+    };
+    let damaged = |text: &str| {
+        let (copy, at) = (disk.power_cut(|| true), place(text));
+        copy.tamper(name, |bytes| bytes[at + 700] ^= 1);
+        copy
+    };
+    for needed in ["mid", "new", "end"] {
+        let error = open(&damaged(needed)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{needed}: {error:?}");
+    }
+    let copy = damaged("old");
+    for round in 0..2 {
+        let engine = open(&copy).unwrap();
+        let problems = engine.health().problems;
+        assert!(problems.len() == 1 && problems[0].contains(name), "round {round}: {problems:?}");
+        assert_eq!(engine.verify().unwrap_err().kind(), ErrorKind::Corrupt, "it is still there");
+        let container = now(engine.catalog().container("shop", "orders")).unwrap();
+        assert_eq!(now(container.list("")).unwrap().len(), 3);
+        assert!(String::from_utf8_lossy(&now(container.read_item("1", "1")).unwrap().body).contains("newnew"));
+    }
+    // Deletes what replaced it, and ends its segment.
+    let engine = open(&copy).unwrap();
+    let container = now(engine.catalog().container("shop", "orders")).unwrap();
+    now(container.delete("1", "1")).unwrap();
+    for n in 0..60 {
+        now(container.upsert(&json!({"id": "4", "n": n, "filler": "x".repeat(2000)}))).unwrap();
+    }
+    now(engine.settle()).unwrap();
+    assert_eq!(engine.health().problems, Vec::<String>::new());
+    engine.verify().unwrap();
+    drop((container, engine));
+    let engine = open(&copy).unwrap();
+    let container = now(engine.catalog().container("shop", "orders")).unwrap();
+    let ids: Vec<String> = now(container.list("")).unwrap().iter().map(|item| item.id.to_string()).collect();
+    assert_eq!(ids.len(), 3, "{ids:?}");
+    assert!(!ids.contains(&"1".to_owned()), "the damaged version has not come back");
+}
+
+/// Wherever a record is damaged, a store that opens has everything.
+#[test]
+fn no_damage_passes_for_replaced_data_that_is_not() {
+    let disk = MemoryDisk::unreliable();
+    let open = |disk: &MemoryDisk| Engine::builder().segment_bytes(64 * 1024).open_on(disk.clone());
+    let engine = open(&disk).unwrap();
+    let container = now(engine.database("shop").container("orders").partition_key("/pk").create()).unwrap();
+    // Ids and LSNs that are one bit apart.
+    for n in 0..3 {
+        for id in ["0", "1", "2", "3"] {
+            now(container.upsert(&json!({"id": id, "pk": "p", "n": n}))).unwrap();
+        }
+    }
+    drop((container, engine));
+    let name = "00000001-00000001.log";
+    let used = read(&disk)[name].iter().rposition(|byte| *byte != 0).unwrap();
+    let (mut opened, mut refused) = (0, 0);
+    // One bit of eleven: all places in a byte come up.
+    for bit in (64 * 8..used * 8).step_by(11) {
+        let copy = disk.power_cut(|| true);
+        copy.tamper(name, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        let Ok(engine) = open(&copy) else {
+            refused += 1;
+            continue;
+        };
+        opened += 1;
+        let container = now(engine.catalog().container("shop", "orders")).unwrap();
+        let items = now(container.list("")).unwrap();
+        let numbers: Vec<_> = items
+            .iter()
+            .map(|item| serde_json::from_slice::<serde_json::Value>(&item.body).unwrap()["n"].clone())
+            .collect();
+        assert_eq!(numbers, [2, 2, 2, 2], "bit {} of byte {}", bit % 8, bit / 8);
+        assert_eq!(items.iter().map(|item| item.lsn.get()).collect::<Vec<_>>(), [10, 11, 12, 13]);
+    }
+    assert!(opened > refused / 4 && refused > opened / 4, "{opened} opened, {refused} refused");
 }

@@ -13,7 +13,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use changefeed_core::{Batch, Clock, Container, ETag, ItemId, PartitionKey, SystemClock, TimeToLive, Timestamp, Write};
+use changefeed_core::{
+    Batch, Clock, Container, ETag, ItemId, PartitionKey, PartitionKeyDefinition, SystemClock, TimeToLive, Timestamp,
+    Write,
+};
 use changefeed_embedded::{Durability, Engine};
 use changefeed_testkit::clock::TestClock;
 use crash::{
@@ -80,6 +83,11 @@ async fn writer() {
         writers.spawn(async move { Writer::new(number, cycle, containers).await.run(&engine).await });
     }
     writers.join_all().await;
+}
+
+/// The partition key of a writer.
+fn partition_key(writer: impl std::fmt::Display) -> String {
+    format!("writer {writer}")
 }
 
 /// One of the writers of a process.
@@ -153,7 +161,7 @@ impl Writer {
             None => format!(" {id}=-"),
         };
         say(format!("try {} {name}{}", self.number, tried.iter().map(shown).collect::<String>()));
-        let partition_key = Some(PartitionKey::from(self.key()));
+        let partition_key = Some(PartitionKey::from(partition_key(self.number)));
         let batch = Batch { partition_key, writes, return_items: false };
         let written = self.containers[name].backend().write(batch).await.unwrap().into_value();
         let (lsn, timestamp) = (written[0].lsn, written[0].timestamp.as_millis());
@@ -167,10 +175,6 @@ impl Writer {
         }
     }
 
-    fn key(&self) -> String {
-        format!("writer {}", self.number)
-    }
-
     fn choose(&mut self, name: &'static str, id: &str, expiring: bool) -> (Option<u64>, Write) {
         let etag = self.there.get(&(name, id.to_owned())).cloned().filter(|_| !expiring);
         let if_match = etag.clone().filter(|_| self.rng.percent(50));
@@ -181,7 +185,7 @@ impl Writer {
         let number = self.next;
         let filler = "x".repeat(self.rng.below(if name == VERSIONED { 500 } else { 6000 }) as usize);
         let ttl = expiring.then_some(1);
-        let mut body = json!({"id": id, "key": self.key(), "number": number, "filler": filler});
+        let mut body = json!({"id": id, "key": partition_key(self.number), "number": number, "filler": filler});
         if let Some(ttl) = ttl {
             body["ttl"] = json!(ttl);
         }
@@ -222,8 +226,9 @@ struct Witness {
     /// Each writer's last write in its process, if it was not acknowledged.
     in_flight: Vec<Tried>,
     ranges: BTreeMap<String, Ranges>,
-    lsns: BTreeSet<(String, u64)>,
-    newest: BTreeMap<String, u64>,
+    /// By container and partition key.
+    lsns: BTreeSet<(String, String, u64)>,
+    newest: BTreeMap<String, judge::Ends>,
     acknowledged: usize,
 }
 
@@ -231,6 +236,7 @@ impl Witness {
     /// Takes in what one process said before it was killed.
     fn listen(&mut self, lines: &[String]) {
         let mut open: BTreeMap<&str, usize> = BTreeMap::new();
+        let keys = PartitionKeyDefinition::hash("/key").unwrap();
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             match words.as_slice() {
@@ -245,9 +251,10 @@ impl Witness {
                     let lsn = lsn.parse().unwrap();
                     tried.acked = Some((lsn, expires.parse().unwrap()));
                     self.acknowledged += 1;
-                    assert!(self.lsns.insert((tried.container.clone(), lsn)), "lsn {lsn} was given twice: {tried:?}");
-                    let newest = self.newest.get(&tried.container).copied().unwrap_or(0);
+                    let (name, key) = (tried.container.clone(), partition_key(writer));
+                    let newest = self.newest.get(&name).map_or(0, |ends| judge::end_of(&keys, ends, &key));
                     assert!(newest < lsn, "{tried:?} is not after {newest}, which was seen before its process began");
+                    assert!(self.lsns.insert((name, key, lsn)), "lsn {lsn} was given twice: {tried:?}");
                 }
                 ["cut", container] => drop(self.ranges.insert((*container).to_owned(), Ranges::Unknown)),
                 ["ranges", container, ids @ ..] => {
@@ -288,17 +295,22 @@ impl Witness {
             let is_fine = matches!(&expected, None | Some(Ranges::Unknown)) || expected.as_ref() == Some(ranges);
             assert!(is_fine, "{name} has {ranges:?}, expected {expected:?}");
         }
-        if let Some(after) = self.newest.get(VERSIONED) {
-            let versions = judge::versions(&containers[VERSIONED], *after).await;
+        if let Some(since) = self.newest.get(VERSIONED) {
+            let versions = judge::versions(&containers[VERSIONED], since).await;
             self.check_versions(versions);
         }
         self.remember(&found);
         for (name, container) in containers {
-            let newest = judge::newest(container).await;
-            let seen = self.newest.insert((*name).to_owned(), newest).unwrap_or(0);
-            let acked = self.lsns.range(((*name).to_owned(), 0)..).take_while(|(own, _)| own == name).last();
-            let seen = seen.max(acked.map_or(0, |(_, lsn)| *lsn));
-            assert!(seen <= newest, "the newest lsn of {name} went back from {seen} to {newest}");
+            let ends = judge::ends(container).await;
+            let keys = &container.identity().partition_key;
+            for key in (0..WRITERS).map(partition_key) {
+                let newest = judge::end_of(keys, &ends, &key);
+                let seen = self.newest.get(*name).map_or(0, |seen| judge::end_of(keys, seen, &key));
+                let slots = ((*name).to_owned(), key.clone(), 0)..=((*name).to_owned(), key.clone(), u64::MAX);
+                let seen = seen.max(self.lsns.range(slots).next_back().map_or(0, |(.., lsn)| *lsn));
+                assert!(seen <= newest, "the newest lsn of {key} in {name} went back from {seen} to {newest}");
+            }
+            self.newest.insert((*name).to_owned(), ends);
         }
     }
 
@@ -339,13 +351,16 @@ impl Witness {
             assert_eq!(previous, before, "the version before lsn {lsn} of {id} is missing");
             feed.push((lsn, current));
         }
-        let is_acked = |lsn: u64| self.lsns.contains(&(VERSIONED.to_owned(), lsn));
+        let is_acked = |id: &str, lsn: u64| {
+            let writer = id.split('-').next().unwrap_or_default();
+            self.lsns.contains(&(VERSIONED.to_owned(), partition_key(writer), lsn))
+        };
         for tried in self.tried.iter().filter(|tried| tried.container == VERSIONED) {
             for (id, number) in &tried.effects {
                 let feed = feeds.entry(id.clone()).or_default();
                 match (tried.acked, feed.first()) {
                     (Some((lsn, _)), first) => assert_eq!(first, Some(&(lsn, *number)), "{id}: {tried:?}, {feed:?}"),
-                    (None, Some((lsn, shown))) if shown == number && !is_acked(*lsn) => {}
+                    (None, Some((lsn, shown))) if shown == number && !is_acked(id, *lsn) => {}
                     (None, _) => continue,
                 }
                 feed.remove(0);

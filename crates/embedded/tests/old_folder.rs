@@ -1,5 +1,7 @@
-//! A folder written at commit a92fe1f, before stores had an identity: it opens, serves the same feed, can be written
-//! on, and gets an identity that stays.
+//! Folders of version 1 of the format, in which the ranges of a container had one sequence of LSNs together. One was
+//! written at commit a92fe1f, before stores had an identity; the other at 3a0266f, the last commit of that version, with
+//! a relaxed session that was lost and history that was purged. They open, serve the same feed, can be written on, and
+//! continuations that are kept elsewhere lose nothing.
 
 use std::{
     fs,
@@ -8,13 +10,19 @@ use std::{
     time::Duration,
 };
 
-use changefeed_core::{Container, Continuation, FeedRange, ListItems, Mode, ReadChanges, StartFrom, Timestamp};
+use changefeed_core::{
+    Container, Continuation, ErrorKind, FeedRange, ListItems, Mode, ReadChanges, StartFrom, Timestamp,
+};
 use changefeed_embedded::Engine;
 use changefeed_testkit::{clock::TestClock, fixtures::item};
 use serde_json::{Value, json};
 
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/a92fe1f");
-const NAMES: [&str; 3] = ["orders", "plain", "sessions"];
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+
+/// The commit that wrote a folder, and the containers in it.
+type Written = (&'static str, &'static [&'static str]);
+const FIRST: Written = ("a92fe1f", &["orders", "plain", "sessions"]);
+const LAST: Written = ("3a0266f", &["kept", "orders", "plain", "sessions"]);
 
 /// A copy of the folder: opening it writes to it.
 struct Copy {
@@ -24,17 +32,19 @@ struct Copy {
 }
 
 impl Copy {
-    fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("old-folder-{name}-{}", std::process::id()));
+    fn new(name: &str, (commit, names): Written) -> Self {
+        let folder = format!("old-folder-{name}-{commit}-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+        let fixture = Path::new(FIXTURES).join(commit);
         drop(fs::remove_dir_all(&folder));
         fs::create_dir_all(&folder).expect("make the folder");
-        for entry in fs::read_dir(Path::new(FIXTURE).join("store")).expect("the fixture") {
+        for entry in fs::read_dir(fixture.join("store")).expect("the fixture") {
             let entry = entry.expect("a file of the fixture");
             fs::copy(entry.path(), folder.join(entry.file_name())).expect("copy a file");
         }
-        let expected = fs::read(Path::new(FIXTURE).join("expected.json")).expect("the expectation");
+        let expected = fs::read(fixture.join("expected.json")).expect("the expectation");
         let mut expected: Value = serde_json::from_slice(&expected).expect("JSON");
-        for name in NAMES {
+        for name in names {
             let items = expected["containers"][name]["items"].as_array_mut().expect("items");
             items.sort_by_key(Value::to_string);
         }
@@ -70,8 +80,11 @@ async fn describe(engine: &Engine, name: &str) -> Value {
             }
             _ => Vec::new(),
         };
+        let now = ReadChanges::new(physical.range.clone(), StartFrom::Now);
+        let end = container.read_changes(now).await.expect("read").continuation.clone();
         ranges.push(json!({
             "id": physical.id, "range": physical.range, "parents": physical.parents, "latest": latest, "all": all,
+            "end": end.token(),
         }));
     }
     let items = container.backend().list_items(ListItems::default()).await.expect("list").into_value().items;
@@ -98,31 +111,106 @@ async fn feed(container: &Container, range: &FeedRange, start: StartFrom, mode: 
     }
 }
 
+/// What the generator wrote down. The first one did not say where ranges end.
+fn expected(copy: &Copy, name: &str, found: &Value) -> Value {
+    let mut expected = copy.expected["containers"][name].clone();
+    let ranges = expected["ranges"].as_array_mut().expect("ranges");
+    for (range, found) in ranges.iter_mut().zip(found["ranges"].as_array().expect("ranges")) {
+        if range.get("end").is_none() {
+            range["end"] = found["end"].clone();
+        }
+    }
+    expected
+}
+
 #[tokio::test]
 async fn an_old_folder_serves_the_same_items_and_the_same_feed() {
-    let copy = Copy::new("same");
-    for _ in 0..2 {
+    for written in [FIRST, LAST] {
+        let copy = Copy::new("same", written);
+        for round in 0..2 {
+            let format = fs::read_to_string(copy.folder.join("FORMAT")).expect("read FORMAT");
+            assert_eq!(format, format!("changefeed embedded {}\n", round + 1));
+            let engine = copy.open();
+            for name in written.1 {
+                let found = describe(&engine, name).await;
+                assert_eq!(found, expected(&copy, name, &found), "{name}");
+            }
+            let databases = engine.catalog().list_databases().await.expect("list");
+            assert_eq!(databases.iter().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["shop"]);
+            assert_eq!(databases[0].extra.get("note"), Some(&json!("kept")));
+            let orders = engine.catalog().list_containers("shop").await.expect("list");
+            let orders = orders.iter().find(|info| info.spec.name == "orders").expect("orders");
+            assert_eq!(orders.spec.extra.get("colour"), Some(&json!({"deep": [1, 2]})));
+            // Compaction rewrites old segments, and changes nothing.
+            engine.settle().await.expect("compact");
+            for name in written.1 {
+                let found = describe(&engine, name).await;
+                assert_eq!(found, expected(&copy, name, &found), "{name} after compaction");
+            }
+            engine.close().await.expect("close");
+        }
+    }
+}
+
+/// Whoever kept any position of the old sequence finds everything that came after it, also in ranges that are split and
+/// merged later.
+#[tokio::test]
+async fn positions_of_an_old_folder_lose_nothing() {
+    for written in [FIRST, LAST] {
+        let copy = Copy::new("positions", written);
         let engine = copy.open();
-        for name in NAMES {
-            assert_eq!(describe(&engine, name).await, copy.expected["containers"][name], "{name}");
+        let orders = container(&engine, "orders").await;
+        let ranges = orders.feed_ranges().await.expect("read the ranges");
+        let [left, right] = [&ranges[0], &ranges[1]];
+        engine.catalog().merge("shop", "orders", [&left.id, &right.id]).await.expect("merge");
+        orders.upsert(&item("key-1", "news", 1)).await.expect("write");
+        let news = orders.identity().partition_key.epk(&"key-1".into()).expect("a key");
+        for (old, described) in
+            [left, right].into_iter().zip(copy.expected["containers"]["orders"]["ranges"].as_array().expect("ranges"))
+        {
+            let all = described["all"].as_array().expect("versions");
+            let lsn = |change: &Value| change[1].as_u64().expect("an LSN");
+            for kept in [0].into_iter().chain(all.iter().map(lsn)) {
+                let start = Continuation::from_token(format!("\"{kept}\"")).into();
+                let mut found = feed(&orders, &old.range, start, Mode::AllVersions).await;
+                if old.range.contains(&news) {
+                    assert_eq!(found.pop().expect("the news")[0], "news");
+                }
+                let later: Vec<_> = all.iter().filter(|change| lsn(change) > kept).cloned().collect();
+                assert_eq!(found, later, "after {kept}");
+            }
         }
-        let databases = engine.catalog().list_databases().await.expect("list");
-        assert_eq!(databases.iter().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["shop"]);
-        assert_eq!(databases[0].extra.get("note"), Some(&json!("kept")));
-        let containers = engine.catalog().list_containers("shop").await.expect("list");
-        assert_eq!(containers[0].spec.extra.get("colour"), Some(&json!({"deep": [1, 2]})));
-        // Compaction rewrites old segments, and changes nothing.
-        engine.settle().await.expect("compact");
-        for name in NAMES {
-            assert_eq!(describe(&engine, name).await, copy.expected["containers"][name], "{name} after compaction");
-        }
-        engine.close().await.expect("close");
     }
 }
 
 #[tokio::test]
+async fn each_range_of_an_old_folder_goes_on_above_the_old_sequence() {
+    let copy = Copy::new("sequences", LAST);
+    let engine = copy.open();
+    let kept = container(&engine, "kept").await;
+    // The history of the busy range was purged up to 200, of all ranges as far as that version knew.
+    let error =
+        ReadChanges::new(kept.feed_ranges().await.expect("ranges")[0].range.clone(), Continuation::from_token("\"5\""));
+    let error = kept.read_changes(error.mode(Mode::AllVersions)).await.expect_err("it is gone");
+    assert_eq!(error.kind(), ErrorKind::ContinuationExpired);
+    let deleted = kept.identity().container;
+    let created = kept.create(&item("key-0", "created", 1)).await.expect("create");
+    assert_eq!(created.lsn.get(), 212);
+    let backend = kept.backend();
+    let listed = backend.list_items(ListItems { id_prefix: "created".to_owned(), ..ListItems::default() }).await;
+    let number = listed.expect("list").items[0].rid.document_number().expect("a document");
+    assert!(number > 211 * 128 + 127, "{number} may have been a document of {deleted} that is gone");
+    let mut lsns = Vec::new();
+    for key in ["key-0", "key-1", "key-2", "key-3"] {
+        lsns.push(kept.upsert(&item(key, "next", 1)).await.expect("write").lsn.get());
+    }
+    lsns.sort_unstable();
+    assert_eq!(lsns[0], 212, "the other range goes on from the old end, too: {lsns:?}");
+}
+
+#[tokio::test]
 async fn an_old_folder_gets_an_identity_at_its_first_opening_and_keeps_it() {
-    let (one, two) = (Copy::new("one"), Copy::new("two"));
+    let (one, two) = (Copy::new("one", FIRST), Copy::new("two", FIRST));
     assert!(!one.folder.join("STORE").exists(), "it was written before");
     let engine = one.open();
     let id = engine.store_id().clone();
@@ -137,7 +225,7 @@ async fn an_old_folder_gets_an_identity_at_its_first_opening_and_keeps_it() {
 
 #[tokio::test]
 async fn an_old_folder_can_be_written_on() {
-    let copy = Copy::new("written");
+    let copy = Copy::new("written", FIRST);
     let engine = copy.open();
     let orders = container(&engine, "orders").await;
     let ranges = orders.feed_ranges().await.expect("read the ranges");

@@ -19,7 +19,7 @@ use crate::{
     },
     notification::{ErrorReport, Notification},
     notifier::{AsyncCallback, Callback},
-    options::{Checkpoint, Options},
+    options::{Checkpoint, Options, default_poll_interval},
     processor::Processor,
     runtime::{Runtime, TokioRuntime},
 };
@@ -29,13 +29,14 @@ impl Processor {
     /// each see every change; hosts of one name share the leases.
     pub fn builder(name: impl Into<String>, monitored: &Container, leases: &Container) -> ProcessorBuilder<Latest> {
         let timing = LeaseTiming::for_container(leases);
+        let poll_interval = default_poll_interval(monitored);
         ProcessorBuilder {
             name: name.into(),
             instance: None,
             monitored: monitored.clone(),
             leases: leases.clone(),
             mode: Mode::LatestVersion,
-            options: Options { timing, ..Options::default() },
+            options: Options { timing, poll_interval, ..Options::default() },
             callbacks: Vec::new(),
             async_callbacks: Vec::new(),
             runtime: None,
@@ -132,7 +133,9 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// How often an idle feed is polled: where the store has wake-ups, in case one is lost. Default: 5 s.
+    /// How often an idle feed is polled: where the store has wake-ups, in case one is lost. Default: 60 s if the monitored
+    /// container has wake-ups, otherwise 5 s. A changefeed server that cannot be reached for wake-ups counts as having
+    /// none: feeds are then read every 5 s.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.options.poll_interval = interval;
         self
@@ -256,6 +259,13 @@ impl<M, C> ProcessorBuilder<M, C> {
     /// What it misses is counted in [`Notification::Missed`]. Default: 1,024.
     pub fn notification_capacity(mut self, capacity: usize) -> Self {
         self.options.notification_capacity = capacity;
+        self
+    }
+
+    /// Whether each lease has metrics of its own, with the label `lease`, beside those of the whole processor. With
+    /// thousands of leases that is many series. Default: off.
+    pub fn lease_metrics(mut self, wanted: bool) -> Self {
+        self.options.lease_metrics = wanted;
         self
     }
 

@@ -84,7 +84,7 @@ impl DeadLetterDocument {
             processor: failed.processor.to_owned(),
             container: failed.container.to_string(),
             lease: failed.lease.to_string(),
-            item_id: change.id.to_string(),
+            item_id: change.id.as_str().to_owned(),
             lsn: change.lsn.get(),
             operation: format!("{:?}", change.operation).to_lowercase(),
             changed_at: change.timestamp.as_millis(),
@@ -166,6 +166,8 @@ async fn upsert(container: &Container, letter: &DeadLetterDocument) -> Result<()
 /// positions and ids may be equal.
 fn stable_id(processor: &str, container: &ResourceId, change: &Change) -> String {
     let body = change.current.as_deref().or(change.previous.as_deref()).unwrap_or_default();
-    let hash = fnv1a_64([container.to_bytes().as_slice(), change.id.as_bytes(), body]);
+    // Without a body only the resource id tells items of different keys apart, which may share id and LSN after a merge.
+    let rid = change.rid.filter(|_| body.is_empty()).map(|rid| rid.to_string()).unwrap_or_default();
+    let hash = fnv1a_64([container.to_bytes().as_slice(), change.id.as_bytes(), body, rid.as_bytes()]);
     format!("{processor}.{:020}.{hash:016x}", change.lsn)
 }

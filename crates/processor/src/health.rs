@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     lease::prefix::LeaseToken,
+    metrics::health::{Condition, HealthGauges},
     notification::{ErrorReport, Notification},
 };
 
@@ -92,20 +93,57 @@ pub enum LeaseHealth {
     },
 }
 
+impl LeaseHealth {
+    fn condition(&self) -> Condition {
+        match self {
+            Self::Delivering | Self::CaughtUp => Condition::Good,
+            Self::Slow { .. } => Condition::Slow,
+            Self::Stalled { .. } => Condition::Stalled,
+            Self::Outage { .. } => Condition::Outage,
+        }
+    }
+}
+
 /// What is known of a host, kept up to date by its notifications.
 #[derive(Debug, Default)]
 pub(crate) struct HealthRecord {
     pub(crate) host: HostState,
     leases: BTreeMap<LeaseToken, (LeaseHealth, Option<ErrorReport>)>,
     last_error: Option<ErrorReport>,
+    gauges: HealthGauges,
 }
 
 impl HealthRecord {
+    /// The record of a host that begins now.
+    pub(crate) fn begin(&mut self, gauges: HealthGauges) {
+        gauges.host_began();
+        self.gauges = gauges;
+    }
+
+    /// The host has ended.
+    pub(crate) fn end(&mut self, state: HostState) {
+        if self.host == HostState::Running {
+            self.gauges.host_ended();
+        }
+        self.host = state;
+        for (health, _) in std::mem::take(&mut self.leases).values() {
+            self.gauges.moved(Some(health.condition()), None);
+        }
+    }
+
     /// Takes in a notification of the host.
     pub(crate) fn notified(&mut self, notification: &Notification) {
         match notification {
-            Notification::LeaseAcquired(lease) => drop(self.leases.insert(lease.clone(), Default::default())),
-            Notification::LeaseReleased(lease, _) => drop(self.leases.remove(lease)),
+            Notification::LeaseAcquired(lease) => {
+                let before = self.leases.insert(lease.clone(), Default::default());
+                let before = before.map(|(health, _)| health.condition());
+                self.gauges.moved(before, Some(Condition::Good));
+            }
+            Notification::LeaseReleased(lease, _) => {
+                if let Some((health, _)) = self.leases.remove(lease) {
+                    self.gauges.moved(Some(health.condition()), None);
+                }
+            }
             Notification::CaughtUp(lease) => self.set(lease, LeaseHealth::CaughtUp),
             Notification::Slow { lease, running } => self.set(lease, LeaseHealth::Slow { running: *running }),
             Notification::Stalled { lease, attempts, reason } => {
@@ -116,10 +154,7 @@ impl HealthRecord {
                 Some((_, last)) => *last = Some(report.clone()),
                 None => self.last_error = Some(report.clone()),
             },
-            Notification::HostDied { reason } => {
-                self.host = HostState::Died(reason.clone());
-                self.leases.clear();
-            }
+            Notification::HostDied { reason } => self.end(HostState::Died(reason.clone())),
             _ => {}
         }
     }
@@ -134,6 +169,7 @@ impl HealthRecord {
     /// A delegate call of this lease has succeeded.
     pub(crate) fn handled(&mut self, lease: &LeaseToken) {
         if let Some(state) = self.leases.get_mut(lease) {
+            self.gauges.moved(Some(state.0.condition()), Some(Condition::Good));
             *state = Default::default();
         }
     }
@@ -154,6 +190,7 @@ impl HealthRecord {
 
     fn set(&mut self, lease: &LeaseToken, health: LeaseHealth) {
         if let Some((current, _)) = self.leases.get_mut(lease) {
+            self.gauges.moved(Some(current.condition()), Some(health.condition()));
             *current = health;
         }
     }

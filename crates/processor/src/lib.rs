@@ -45,7 +45,7 @@
 //! | a running host: stop, health, notifications | [`Running`], [`Health`], [`Notification`] |
 //! | a job that ends when it has caught up | [`Processor::run_until_caught_up`] |
 //! | how far a processor is behind, and why | [`Estimator`], [`Explain`] |
-//! | moving, resetting, pausing a processor | [`Control`] |
+//! | moving, resetting, pausing a processor, releasing, exporting and importing leases | [`Control`] |
 //! | reading changes at your own pace, without leases | [`Pull`] |
 //!
 //! # Delivery
@@ -80,11 +80,12 @@
 //! | [`checkpoint`](ProcessorBuilder::checkpoint) | after each batch | [`Checkpoint::Every`] for fewer writes |
 //! | [`manual_checkpoints`](ProcessorBuilder::manual_checkpoints) | off | for batches of your own: the delegate gets a [`ManualContext`] and says what is handled |
 //! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 20, 60 s; over a server 2, 3, 10 s | shorter finds crashes earlier and writes more |
-//! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s | with wake-ups only in case one is lost |
+//! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s; 60 s with wake-ups | with wake-ups only in case one is lost |
 //! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
 //! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |
 //! | [`stop_deadline`](ProcessorBuilder::stop_deadline) | 30 s | below the time that your scheduler leaves a process |
 //! | [`on_notification`](ProcessorBuilder::on_notification), [`on_notification_async`](ProcessorBuilder::on_notification_async), [`on_error`](ProcessorBuilder::on_error), [`on_lease_acquired`](ProcessorBuilder::on_lease_acquired), [`on_lease_released`](ProcessorBuilder::on_lease_released) | none | for metrics and alerts; [`Running::notifications`] is the same as a stream |
+//! | [`lease_metrics`](ProcessorBuilder::lease_metrics) | off | switch it on with few leases, to find the one that lags |
 //! | [`notification_capacity`](ProcessorBuilder::notification_capacity) | 1,024 | raise it for a receiver that is slow at times |
 //!
 //! # Feature flags
@@ -93,15 +94,27 @@
 //! |---|---|---|
 //! | `embedded` | on | the embedded store, as the module `embedded` |
 //! | `remote` | off | containers of a `changefeed serve` in another process, as the module `remote` |
+//! | `cosmos` | off | containers of Azure Cosmos DB through its official SDK, as the module `cosmos` |
+//! | `admin` | off | `AdminEndpoint`: the command works on a program that has its store open |
 //! | `anyhow` | on | [`DelegateError::downcast_ref`] finds the error inside an `anyhow::Error`; `?` works without it, too |
 //! | `mutants` | off | planted bugs, for the simulation of this project only |
 //!
-//! # Logs
+//! # Metrics
 //!
-//! Through `tracing`: spans `processor` (processor, instance), `lease` (lease) and `delegate` (lease, attempt). `warn` for
-//! failures, stalled leases, dead letters, outages and slow calls, `error` for a host that died, `info` for leases that
-//! come and go, `debug` for leases that caught up.
+//! Through the crate [`metrics`](https://docs.rs/metrics): install a recorder of your choice before you start a host, for
+//! example that of `metrics-exporter-prometheus`. Names begin with `changefeed_`; `docs/metrics.md` lists them. The lag is
+//! recorded by [`Estimator::watch`]. Without a recorder nothing is recorded.
+//!
+//! # Logs and traces
+//!
+//! Through `tracing`: spans `processor` (processor, instance), `lease` (lease) and `delegate`, one for each batch
+//! (processor, instance, lease, attempt, first_lsn, last_lsn, items). If items carry the trace context of their writer, as
+//! a member `traceparent` of the form that W3C Trace Context defines, the span has those of the batch in `traceparents`,
+//! separated by commas, 32 at most. Levels: `warn` for failures, stalled leases, dead letters, outages and slow calls,
+//! `error` for a host that died, `info` for leases that come and go, `debug` for leases that caught up.
 
+#[cfg(feature = "admin")]
+mod admin;
 mod backoff;
 mod builder;
 mod caught_up;
@@ -114,6 +127,7 @@ mod join;
 #[doc(hidden)] // no part of the API: documents for the fuzz targets
 pub mod lease;
 mod limits;
+mod metrics;
 #[doc(hidden)] // no part of the API: planted bugs for the simulation
 pub mod mutant;
 mod notification;
@@ -126,7 +140,14 @@ pub mod runtime;
 mod store;
 mod tools;
 
+#[cfg(feature = "admin")]
+#[doc(hidden)] // no part of the API: for the command
+pub use self::admin::storage_of;
+#[cfg(feature = "admin")]
+pub use self::admin::{ADMIN_SOCKET, AdminEndpoint};
 pub use changefeed_core as core;
+#[cfg(feature = "cosmos")]
+pub use changefeed_cosmos as cosmos;
 #[cfg(feature = "embedded")]
 pub use changefeed_embedded as embedded;
 #[cfg(feature = "remote")]
@@ -150,10 +171,14 @@ pub use self::{
     processor::Processor,
     running::Running,
     tools::{
-        control::{Control, Moved, Position, Reset, Scope, Seek, SeekTo},
+        control::{
+            ArchivedContainer, Control, Import, ImportAction, ImportedLease, LeaseArchive, LeaseRelease, Moved,
+            Position, ReleaseOutcome, ReleasedLease, Reset, Scope, Seek, SeekTo, adopt_store,
+        },
         dead_letters::{DeadLetterPage, DeadLetterSummary, DeadLetters, Redrive, Redriven, Skipped},
         estimator::{Estimator, Lag, LagWatch, LeaseLag, LeaseState},
         explain::{Cause, Explain, Explanation},
+        foreign_leases::{ConvertedLease, ImportPlan, LeaseDialect, plan_import},
         locate::{ItemLocation, Locate, Progress},
         pull::{Bookmark, Pull, PullPage},
         snapshot::processors,

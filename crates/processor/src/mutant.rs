@@ -27,6 +27,10 @@ pub enum Mutant {
     DuplicateDocumentKept,
     /// A host that cannot renew goes on working.
     NoSelfFencing,
+    /// Time in which a host could not read leases counts as silence of their owners.
+    OutageCountedAsSilence,
+    /// Progress that is not stored when the own deadline passes is dropped.
+    ProgressDroppedAtDeadline,
     /// A lease is not renewed while a delegate call is running.
     CallNotRenewed,
     /// A read that lasts longer than a renewal is dropped.
@@ -45,6 +49,12 @@ pub enum Mutant {
     UnparsedDeadLettered,
     /// Items that ask for a retry are delivered one by one.
     RetryOneByOne,
+    /// Any number of delegate calls run at the same time.
+    CallsUnlimited,
+    /// A page is read however many bytes are in memory.
+    BytesUnlimited,
+    /// Feed reads do not wait for request units.
+    RequestUnitsUnlimited,
 }
 
 #[cfg(feature = "mutants")]

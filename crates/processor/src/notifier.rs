@@ -1,4 +1,4 @@
-//! Sends notifications: to callbacks, to streams, to the log and to the record of the host's health.
+//! Sends notifications: to callbacks, to streams, to the log, to metrics and to the record of the host's health.
 
 use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
 
@@ -10,6 +10,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     health::{HealthRecord, HostState},
     lease::prefix::LeaseToken,
+    metrics::HostMetrics,
     notification::{ErrorReport, Notification},
     runtime::{BoxFuture, Runtime},
 };
@@ -23,17 +24,19 @@ pub(crate) struct Notifier {
     callbacks: Arc<[Callback]>,
     stream: broadcast::Sender<Notification>,
     record: Arc<Mutex<HealthRecord>>,
+    metrics: Arc<HostMetrics>,
     /// Fires when nothing more is sent.
     closed: CancellationToken,
 }
 
 impl Notifier {
     /// Sends to these callbacks and to streams, which may be `capacity` behind before they miss some.
-    pub(crate) fn new(callbacks: &[Callback], capacity: usize) -> Self {
+    pub(crate) fn new(callbacks: &[Callback], capacity: usize, metrics: Arc<HostMetrics>) -> Self {
         Self {
             callbacks: callbacks.into(),
             stream: broadcast::Sender::new(capacity),
             record: Arc::default(),
+            metrics,
             closed: CancellationToken::new(),
         }
     }
@@ -47,9 +50,14 @@ impl Notifier {
         &self.record
     }
 
+    /// What the host measures.
+    pub(crate) fn metrics(&self) -> &HostMetrics {
+        &self.metrics
+    }
+
     /// The host has ended in good order: nothing more is sent.
     pub(crate) fn stopped(&self) {
-        self.record.lock().host = HostState::Stopped;
+        self.record.lock().end(HostState::Stopped);
         self.closed.cancel();
     }
 
@@ -69,6 +77,7 @@ impl Notifier {
 
     pub(crate) fn notify(&self, notification: Notification) {
         log(&notification);
+        self.metrics.notified(&notification);
         self.record.lock().notified(&notification);
         for callback in self.callbacks.iter() {
             // A callback that panics is the user's bug; it must not take the host down.
@@ -191,6 +200,10 @@ mod tests {
     use super::*;
     use crate::{delegate::DelegateError, notification::Failure};
 
+    fn notifier(capacity: usize) -> Notifier {
+        Notifier::new(&[], capacity, Arc::new(HostMetrics::new(&"mailer".into(), false)))
+    }
+
     fn caught_up(number: usize) -> Notification {
         Notification::CaughtUp(number.to_string().parse().unwrap())
     }
@@ -199,7 +212,7 @@ mod tests {
     async fn a_slow_receiver_learns_how_many_notifications_it_missed() {
         // A power of two: tokio rounds up.
         const KEPT: usize = 64;
-        let notifier = Notifier::new(&[], KEPT);
+        let notifier = notifier(KEPT);
         let mut notifications = notifier.subscribe();
         (0..KEPT + 7).for_each(|number| notifier.notify(caught_up(number)));
         notifier.stopped();
@@ -259,7 +272,7 @@ mod tests {
         let formatted = Arc::new(AtomicUsize::default());
         let warn = || {
             let failure = Failure::Delegate(Arc::new(DelegateError::from(Counted(Arc::clone(&formatted)))));
-            Notifier::new(&[], 1).notify(Notification::error(None, failure));
+            notifier(1).notify(Notification::error(None, failure));
             formatted.swap(0, Ordering::Relaxed)
         };
         assert_eq!(tracing::subscriber::with_default(Wants(Level::ERROR), warn), 0);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use changefeed_core::{Error, ErrorKind, Mode, Result, StartFrom};
+use changefeed_core::{Container, Error, ErrorKind, Mode, Result, StartFrom};
 
 use crate::{
     backoff::Backoff,
@@ -22,6 +22,17 @@ pub enum Checkpoint {
     /// a crash up to this much work is repeated. Every renewal stores progress, too, so that more than the renew interval
     /// has no further effect. A lease that is released or handed over stores its progress first.
     Every(Duration),
+}
+
+/// How often an idle feed is polled.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often an idle feed is polled that has wake-ups, which are not lost as long as nobody has a bug.
+const POLL_INTERVAL_WITH_WAKE_UPS: Duration = Duration::from_secs(60);
+
+/// How often an idle feed of this container is polled, without an option.
+pub(crate) fn default_poll_interval(monitored: &Container) -> Duration {
+    if monitored.capabilities().wake_ups { POLL_INTERVAL_WITH_WAKE_UPS } else { POLL_INTERVAL }
 }
 
 /// When a call counts as slow, without an option and without a delegate timeout.
@@ -50,6 +61,7 @@ pub(crate) struct Options {
     pub(crate) steal_after: Option<Duration>,
     pub(crate) stalled_after: u32,
     pub(crate) notification_capacity: usize,
+    pub(crate) lease_metrics: bool,
 }
 
 impl Default for Options {
@@ -57,7 +69,7 @@ impl Default for Options {
         Self {
             start: StartFrom::Now,
             timing: LeaseTiming::REMOTE,
-            poll_interval: Duration::from_secs(5),
+            poll_interval: POLL_INTERVAL,
             max_items: 1000,
             checkpoint: Checkpoint::Automatic,
             manual_checkpoints: false,
@@ -75,6 +87,7 @@ impl Default for Options {
             steal_after: None,
             stalled_after: 3,
             notification_capacity: 1024,
+            lease_metrics: false,
         }
     }
 }

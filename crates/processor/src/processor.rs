@@ -21,6 +21,7 @@ use crate::{
         writer::Identity,
     },
     limits::HostLimits,
+    metrics::{HostMetrics, health::HealthGauges, requests::StoreRole},
     notifier::{AsyncCallback, Callback, Notifier},
     options::Options,
     running::Running,
@@ -98,21 +99,24 @@ impl Processor {
             }
             *last = Some(ended);
         }
-        let notifier = Notifier::new(&self.callbacks, self.options.notification_capacity);
+        let metrics = Arc::new(HostMetrics::new(&self.name, self.options.lease_metrics));
+        let notifier = Notifier::new(&self.callbacks, self.options.notification_capacity, metrics);
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let options = self.options.clone();
         let limit = options.timing.request();
         let host_limits = HostLimits::new(&options, &runtime);
         let charged =
             |container, waits| ChargedBackend::container(container, host_limits.request_units.as_ref(), waits);
-        let leases = TimeoutBackend::container(&self.leases, &runtime, Limits::same(limit), &notifier);
+        let leases =
+            TimeoutBackend::container(&self.leases, &runtime, Limits::same(limit), &notifier, StoreRole::Leases);
         let leases = charged(leases, Waits::Nothing);
         let limits = Limits { requests: options.read_timeout, ranges: limit };
-        let monitored = TimeoutBackend::container(&self.monitored, &runtime, limits, &notifier);
+        let monitored = TimeoutBackend::container(&self.monitored, &runtime, limits, &notifier, StoreRole::Monitored);
         let monitored = charged(monitored, Waits::FeedReads);
         let dead_letter = options.dead_letter.clone().map(|letters| {
             let limits = Limits::same(options.read_timeout);
-            let container = TimeoutBackend::container(&letters.container, &runtime, limits, &notifier);
+            let role = StoreRole::DeadLetters;
+            let container = TimeoutBackend::container(&letters.container, &runtime, limits, &notifier, role);
             DeadLetter { container: charged(container, Waits::Nothing), ..letters }
         });
         let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
@@ -163,6 +167,7 @@ impl Processor {
         let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
         let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
         let finished = CancellationToken::new();
+        notifier.record().lock().begin(HealthGauges::new(&self.name));
         let task = run_host(context, received, finished.clone());
         let task = AbortOnDropHandle::new(runtime.spawn(&format!("host[{}]", self.name), Box::pin(task)));
         Ok(Running {

@@ -60,6 +60,19 @@ async fn every_version_and_delete_arrives_in_order_with_what_was_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_delegate_gets_ids_as_they_are() {
+    let shop = Shop::with_history().await;
+    let log = Log::default();
+    let running = host(&shop, &log).await;
+    let mut odd = order(1, 0);
+    odd.id = "a?\n\u{1b}".to_owned();
+    shop.orders.create(&odd).await.expect("create");
+    until("delivery", || !log.lock().expect("lock").is_empty()).await;
+    running.stop().await.expect("stop");
+    assert_eq!(log.lock().expect("lock")[0].0, odd.id);
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_versions_survive_a_split() {
     let shop = Shop::with_history().await;
     let log = Log::default();

@@ -3,13 +3,17 @@
 mod shop;
 
 use std::{
-    sync::{Arc, Mutex, mpsc as blocking},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc as blocking,
+    },
     time::Duration,
 };
 
 use changefeed::{
-    Changes, Context, Failure, Latest, LeaseTiming, Notification, Notifications, Processor, ProcessorBuilder, Running,
-    core::StartFrom, runtime::TokioRuntime,
+    Changes, Context, DelegateError, Failure, Latest, LeaseTiming, Loss, Notification, Notifications, Processor,
+    ProcessorBuilder, RawChanges, Release, Running, core::StartFrom, runtime::TokioRuntime,
 };
 use shop::{Order, Shop};
 use tokio::sync::mpsc;
@@ -159,4 +163,46 @@ async fn leases_of_a_dropped_host_wait_for_a_call_that_still_blocks_its_thread()
     drop(block);
     within("delivery by the other host", batches.recv()).await.expect("a batch");
     other.stop().await.expect("stop");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_page_of_a_blocked_call_counts_as_memory_after_its_lease_was_given_up() {
+    const LARGE: usize = 100_000;
+    let shop = Shop::new(4).await;
+    for item in 0..200 {
+        let text = "x".repeat(LARGE);
+        let order = serde_json::json!({"id": format!("o{item}"), "customer": format!("c{item}"), "text": text});
+        shop.orders.upsert(&order).await.expect("upsert");
+    }
+    // Room for a page in memory and one that is read, but not for another page beside them.
+    let limit = 4 * 1024 * 1024 + LARGE * 3 / 2;
+    let builder = processor(&shop, "worker-1").max_items(1).max_bytes_in_flight(limit).delegate_timeout(LIMIT / 10);
+    let (block, blocked) = blocking::channel::<()>();
+    let blocked = Arc::new(Mutex::new(Some(blocked)));
+    let (counted, mut counts) = mpsc::unbounded_channel();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let delegate = move |_: RawChanges, _: Context| {
+        let (blocked, calls, counted) = (Arc::clone(&blocked), Arc::clone(&calls), counted.clone());
+        async move {
+            let first = blocked.lock().expect("lock").take();
+            if let Some(blocked) = first {
+                blocked.recv().expect_err("nothing is sent");
+                return Ok(());
+            }
+            let others = calls.fetch_add(1, Ordering::SeqCst);
+            TokioRuntime::new().sleep(Duration::from_millis(100)).await;
+            calls.fetch_sub(1, Ordering::SeqCst);
+            counted.send(others).map_err(|_| DelegateError::new("the test has ended"))
+        }
+    };
+    let running = builder.build(delegate).expect("build").start().await.expect("start");
+    let given_up = |n: &Notification| matches!(n, Notification::LeaseReleased(_, Release::Lost(Loss::Blocked)));
+    within("the end of the lease", wait_for(&mut running.notifications(), given_up)).await;
+    while counts.try_recv().is_ok() {}
+    for _ in 0..8 {
+        let others = within("another call", counts.recv()).await.expect("a call");
+        assert_eq!(others, 0, "two pages are in memory beside that of the blocked call");
+    }
+    drop(block);
+    drop(running);
 }

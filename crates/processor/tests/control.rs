@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use changefeed::{
     Changes, Context, Control, LeaseToken, Position, Processor, RawChanges, Scope, SeekTo,
-    core::{Continuation, ErrorKind, StartFrom},
+    core::{Continuation, ErrorKind, PhysicalRange, ReadChanges, StartFrom},
 };
 use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
 
@@ -59,11 +59,17 @@ async fn a_seek_to_a_time_and_to_a_continuation_skips_nothing_after_it() {
     let mut expected: Vec<String> = (20..50).map(|item| format!("o{item}")).collect();
     expected.sort();
     assert_eq!(items, expected);
+    // A position is one of its range.
+    let ranges = shop.ranges().await;
+    let is_in = |item: u64, range: &PhysicalRange| shop::is_in(&shop.orders, &shop::order(item, 1), &range.range);
+    let range = ranges.iter().find(|range| is_in(40, range)).expect("its range");
+    let later = (41..50).filter(|item| is_in(*item, range)).count();
     let after = Continuation::from_token(format!("\"{}\"", written.lsn));
-    shop.control().seek(SeekTo::Continuation(after), Scope::All).apply().await.expect("seek");
-    until("delivery after a position", || seen.len() >= 9).await;
+    let scope = Scope::Lease(token(range.id.as_str()));
+    shop.control().seek(SeekTo::Continuation(after), scope).apply().await.expect("seek");
+    until("delivery after a position", || seen.len() >= later).await;
     pass(Duration::from_secs(5)).await;
-    assert_eq!(seen.len(), 9);
+    assert_eq!(seen.len(), later);
     running.stop().await.expect("stop");
 }
 
@@ -115,7 +121,7 @@ async fn an_owner_that_is_delivering_cannot_store_what_it_did_before_the_seek() 
     running.stop().await.expect("stop");
     let document = &shop.lease_documents().await["0"];
     assert_eq!(document["properties"]["cf.generation"], "1");
-    assert_eq!(document["ContinuationToken"], "\"10\"");
+    assert_eq!(document["ContinuationToken"], "\"11\"");
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +243,11 @@ async fn all_versions_processors_go_to_now_but_not_to_the_beginning() {
     let error = shop.control().seek(SeekTo::Beginning, Scope::All).dry_run().await.expect_err("beginning");
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let moved = shop.control().seek(SeekTo::Now, Scope::All).apply().await.expect("now");
-    assert!(moved.iter().all(|moved| moved.to == Position::Continuation("\"3\"".to_owned())), "{moved:?}");
+    for (moved, range) in moved.iter().zip(shop.ranges().await) {
+        let now = ReadChanges::new(range.range, StartFrom::Now);
+        let end = shop.orders.read_changes(now).await.expect("read").continuation.token().to_owned();
+        assert_eq!(moved.to, Position::Continuation(end));
+    }
 }
 
 /// Loses the document of the only lease.

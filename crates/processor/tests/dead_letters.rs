@@ -80,7 +80,7 @@ async fn only_failed_items_become_dead_letters_and_the_rest_is_delivered() {
     items.sort_unstable();
     assert_eq!(items, ["o13", "o64"]);
     let letter = letters.iter().find(|letter| letter.item_id == "o13").expect("o13");
-    assert_eq!((letter.processor.as_str(), letter.lease.as_str(), letter.lsn), ("mailer", "0", 101));
+    assert_eq!((letter.processor.as_str(), letter.lease.as_str(), letter.lsn), ("mailer", "0", 102));
     assert_eq!(letter.container, shop.orders.identity().container.to_string());
     assert_eq!((letter.instance.as_str(), letter.attempts, letter.operation.as_str()), ("worker-1", 3, "write"));
     assert_eq!(letter.errors, ["send the mail", &std::fmt::Error.to_string()]);

@@ -55,7 +55,7 @@ impl Shop {
 impl Claim {
     fn write_to(self, document: &mut Value) {
         document["Owner"] = json!(self.owner);
-        document["ContinuationToken"] = json!(self.position.map(|lsn| format!("\"{lsn}\"")));
+        document["ContinuationToken"] = json!(self.position.map(|passed| format!("\"{}\"", passed + 1)));
         document["timestamp"] = "2026-11-16T20:00:00.0000000Z".into();
         document["properties"] = self.epoch.map_or(json!({}), |epoch| json!({"cf.epoch": epoch.to_string()}));
     }

@@ -89,7 +89,12 @@ impl Subscriber for Log {
         Id::from_u64(kept.spans.len() as u64)
     }
 
-    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record(&self, span: &Id, record: &Record<'_>) {
+        let mut fields = Fields::default();
+        record.record(&mut fields);
+        let added = fields.0.into_iter().map(|(field, value)| (format!("delegate.{field}"), value));
+        self.0.lock().expect("lock").spans[number(span)].0.0.extend(added);
+    }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
@@ -152,6 +157,31 @@ async fn lines_of_hosts_leases_and_delegates_say_whose_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_span_of_a_batch_names_its_changes_and_the_traces_of_their_writers() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let shop = Shop::new(1).await;
+    let traced = |item: u64, context: &str| serde_json::json!({ "id": format!("o{item}"), "customer": "c1", "version": 1, "traceparent": context });
+    let context = |number: u64| format!("00-{number:032x}-b7ad6b7169203331-01");
+    shop.orders.upsert(&traced(1, &context(1))).await.expect("upsert");
+    shop.orders.upsert(&traced(2, &context(2))).await.expect("upsert");
+    shop.orders.upsert(&traced(3, &context(1))).await.expect("upsert");
+    shop.orders.upsert(&traced(4, "not a context")).await.expect("upsert");
+    let processor = shop.processor("worker-1").build(move |orders: Changes<Order>, _: Context| async move {
+        tracing::info!(orders = orders.len(), "orders handled");
+        Ok(())
+    });
+    let running = processor.expect("build").start().await.expect("start");
+    until("delivery", || !log.lines("orders handled").is_empty()).await;
+    running.stop().await.expect("stop");
+    let spans = log.first("orders handled").spans;
+    let names = ["processor", "instance", "lease", "attempt", "first_lsn", "last_lsn", "items"];
+    let shown = names.map(|name| spans.get(&format!("delegate.{name}")).to_owned());
+    assert_eq!(shown, ["mailer", "worker-1", "0", "1", "2", "5", "4"]);
+    assert_eq!(spans.get("delegate.traceparents"), format!("{},{}", context(1), context(2)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn stalls_dead_letters_and_outages_are_warnings_with_their_details_as_fields() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
@@ -176,7 +206,7 @@ async fn stalls_dead_letters_and_outages_are_warnings_with_their_details_as_fiel
     let failed = log.first("batch failed");
     assert_eq!(failed.level, Level::WARN);
     let details = ["attempt", "first_lsn", "last_lsn", "lease"].map(|field| failed.fields.get(field).to_owned());
-    assert_eq!(details, ["1", "1", "1", "0"]);
+    assert_eq!(details, ["1", "2", "2", "0"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,10 +32,10 @@ async fn after_a_crash_delivery_begins_at_the_last_checkpoint() {
     let shop = Shop::new(1).await;
     let seen = Seen::default();
     shop.write(0..50, 1).await;
-    let running = shop.manual_host("worker-1", &seen, &[20, 30]).await;
+    let running = shop.manual_host("worker-1", &seen, &[21, 31]).await;
     until("delivery", || seen.len() == 50).await;
     pass(Duration::from_secs(10)).await;
-    assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"30\"", "idle renewals store nothing");
+    assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"31\"", "idle renewals store nothing");
     drop(running);
     seen.take();
     let running = shop.manual_host("worker-2", &seen, &[]).await;
@@ -43,7 +43,7 @@ async fn after_a_crash_delivery_begins_at_the_last_checkpoint() {
     pass(Duration::from_secs(5)).await;
     assert_eq!(seen.ids(), (30..50).map(|item| format!("o{item}")).collect::<Vec<_>>());
     running.stop().await.expect("stop");
-    assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"30\"", "a stop stores no more either");
+    assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"31\"", "a stop stores no more either");
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,11 +81,11 @@ async fn a_checkpoint_may_come_later_and_never_goes_backwards() {
     }
     batches[1].checkpoint().await.expect("second batch");
     batches[0].checkpoint().await.expect("first batch, too late");
-    assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"20\"");
+    assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"21\"");
     running.stop().await.expect("stop");
     let error = batches[2].checkpoint().await.expect_err("the lease is not ours any more");
     assert_eq!(error.kind(), changefeed::core::ErrorKind::PreconditionFailed);
-    assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"20\"");
+    assert_eq!(shop.lease_documents().await["0"]["ContinuationToken"], "\"21\"");
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,9 +29,20 @@ impl Shop {
         shop::start(processor.runtime(self.runtime()).on_notification(notifications.listen()), seen).await
     }
 
-    /// Leaves behind what an old fleet would have: leases without ranges, modes and properties, each at the checkpoint
-    /// that `at` says for its token.
-    async fn leave_old_leases(&self, at: impl Fn(&str) -> u64) {
+    /// Leaves behind what an old fleet would have that had handled so many orders, as `handled` says for each lease by its
+    /// token.
+    async fn leave_old_leases(&self, handled: impl Fn(&str) -> u64) {
+        let ranges = self.ranges().await;
+        self.leave_old_leases_at(|token| {
+            let range = &ranges.iter().find(|range| range.id.as_str() == token).expect("a range").range;
+            let passed = (0..handled(token)).filter(|item| shop::is_in(&self.orders, &shop::order(*item, 1), range));
+            passed.count() as u64 + 1
+        })
+        .await;
+    }
+
+    /// Leaves behind leases without ranges, modes and properties, each at the LSN that `at` says for its token.
+    async fn leave_old_leases_at(&self, at: impl Fn(&str) -> u64) {
         self.host_from_now(&Notifications::default(), &Seen::default()).await.stop().await.expect("stop");
         for item in self.leases.list("mailer").await.expect("list") {
             let mut document: Value = item.parse().expect("json");
@@ -117,10 +128,19 @@ async fn ranges_that_were_merged_continue_at_the_checkpoint_that_they_share() {
     let shop = Shop::new(2).await;
     let (seen, notifications) = (Seen::default(), Notifications::default());
     shop.write(0..50, 1).await;
-    shop.leave_old_leases(|_| 20).await;
+    // Both had passed ten orders of their own.
+    shop.leave_old_leases_at(|_| 11).await;
+    let ranges = shop.ranges().await;
+    let of_range = |range: &PhysicalRange| {
+        let inside = (0..50).filter(|item| shop::is_in(&shop.orders, &shop::order(*item, 1), &range.range));
+        inside.skip(10).map(|item| format!("o{item}")).collect::<Vec<_>>()
+    };
+    let mut expected: Vec<String> = ranges.iter().flat_map(of_range).collect();
+    expected.sort_unstable();
+    assert_eq!(expected.len(), 30);
     shop.merge(0).await;
     let running = shop.host_from_now(&notifications, &seen).await;
-    until("delivery", || sorted(&seen) == ids(20..50)).await;
+    until("delivery", || sorted(&seen) == expected).await;
     running.stop().await.expect("stop");
 }
 

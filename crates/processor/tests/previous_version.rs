@@ -42,9 +42,29 @@ fn fixtures(name: &str, monitored: &Container) -> Vec<Box<RawValue>> {
                 text = text.replace(&format!("{container}{end}"), &format!("{}{end}", identity.container));
             }
         }
-        RawValue::from_string(text).expect("json")
+        RawValue::from_string(one_later(&text)).expect("json")
     };
     files.into_iter().map(read).collect()
+}
+
+/// The same document with every position one later: the first change had LSN 1 in that store, and has 2 in this one.
+/// Positions are numbers in escaped quotes, or stand before the id of an order.
+fn one_later(text: &str) -> String {
+    let mut moved = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(|letter: char| letter.is_ascii_digit()) {
+        let (before, number) = rest.split_at(start);
+        let end = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
+        let (number, after) = number.split_at(end);
+        moved.push_str(before);
+        let is_position = before.ends_with("\\\"") && after.starts_with('\\') || after.starts_with(":o");
+        match number.parse::<u64>() {
+            Ok(position) if is_position => moved.push_str(&(position + 1).to_string()),
+            _ => moved.push_str(number),
+        }
+        rest = after;
+    }
+    moved + rest
 }
 
 impl Shop {

@@ -112,9 +112,9 @@ async fn a_bookmark_is_refused_by_a_store_that_was_replaced() {
 async fn a_bookmark_of_the_version_before_still_resumes() {
     let shop = Shop::new(1).await;
     shop.write(0..20, 1).await;
-    // In the form of version 1, after 12 changes.
+    // In the form of version 1, after 12 changes: the first has LSN 2.
     let rid = shop.orders.identity().container;
-    let json = format!(r#"{{"container":"{rid}","mode":"latest","ranges":[["-FF",{{"after":"\"12\""}}]]}}"#);
+    let json = format!(r#"{{"container":"{rid}","mode":"latest","ranges":[["-FF",{{"after":"\"13\""}}]]}}"#);
     let text = format!("cf1.{}", URL_SAFE_NO_PAD.encode(json));
     let mut pull = Pull::resume(&shop.orders, &text.parse().expect("a bookmark")).expect("resume");
     let mut counts = Counts::new();

@@ -44,7 +44,7 @@ async fn an_error_report_names_lease_positions_and_attempt() {
     for (report, attempt) in reports.iter().zip(1..) {
         assert_eq!(report.lease.as_ref(), leases.first());
         let batch = report.batch.as_ref().expect("a batch");
-        assert_eq!((batch.first_lsn.get(), batch.last_lsn.get(), batch.items, batch.attempt), (1, 5, 5, attempt));
+        assert_eq!((batch.first_lsn.get(), batch.last_lsn.get(), batch.items, batch.attempt), (2, 6, 5, attempt));
         assert!(matches!(&report.failure, Failure::Delegate(error) if error.to_string() == "not yet"));
     }
     running.stop().await.expect("stop");

@@ -99,7 +99,7 @@ pub(crate) use wire_struct;
 wire_struct! {
     Batch { partition_key, writes, return_items }
     Change { id, rid, lsn, timestamp, operation, current, previous, previous_lsn }
-    ChangePage { changes, continuation, newest_lsn, remaining, tally, physical }
+    ChangePage { changes, continuation, newest_lsn, remaining, physical }
     ContainerIdentity { store, account_host, database_name, container_name, database, container, partition_key }
     ContainerInfo { rid, timestamp, spec }
     ContainerSpec { name, partition_key, ranges, time_to_live, all_versions_retention, extra }
@@ -110,7 +110,7 @@ wire_struct! {
     ItemPage { items, cursors, next }
     ListItems { id_prefix, rid, range, after, max_items, cursors }
     PhysicalRange { id, range, parents }
-    ReadChanges { range, physical, start, mode, not_before, max_items, count_remaining, tally }
+    ReadChanges { range, physical, start, mode, not_before, max_items, count_remaining }
     WriteResult { id, etag, lsn, timestamp, created, item }
 }
 

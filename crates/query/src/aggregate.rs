@@ -1,4 +1,4 @@
-//! COUNT, SUM, AVG, MIN, MAX and what they remember while rows pass by.
+//! COUNT, SUM, AVG, MIN, MAX and their state.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! What a query says, as a tree. Chains of AND and OR are flat, everything else nests at most [`MAX_DEPTH`] deep.
+//! The syntax tree of a query. Chains of AND and OR are flat, everything else nests at most [`MAX_DEPTH`] deep.
 
 use crate::aggregate::Aggregate;
 use crate::functions::Function;
@@ -7,7 +7,7 @@ use crate::value::Value;
 /// Deeper expressions are refused: evaluation is recursive and must not exhaust the stack.
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// A byte offset of the text. All are equal, so that expressions compare by what they say, not by where they stand.
+/// A byte offset in the text. All are equal, so that the comparison of expressions ignores positions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pos(pub(crate) usize);
 
@@ -36,7 +36,7 @@ impl Select {
         !self.aggregates.is_empty() || !self.group_by.is_empty()
     }
 
-    /// Whether the query runs over items at all: `SELECT VALUE 1` does not.
+    /// Returns `true` if the query runs over items at all: `SELECT VALUE 1` does not.
     pub(crate) fn reads_items(&self) -> bool {
         self.from.first().is_some_and(|item| match &item.source {
             Source::Subquery(inner) => inner.reads_items(),
@@ -50,7 +50,7 @@ impl Select {
         })
     }
 
-    /// Whether each row comes from one item, whatever the others are.
+    /// Returns `true` if each row depends on a single item.
     pub(crate) fn is_item_by_item(&self) -> bool {
         let windowed = self.top.is_some() || self.offset_limit.is_some();
         !self.reads_items() || !(self.distinct || windowed || self.is_grouped() || !self.order_by.is_empty())

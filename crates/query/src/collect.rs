@@ -1,4 +1,4 @@
-//! What a page collects: rows of a listing in its order, the best rows by key, or groups.
+//! Collectors of a page: rows in the order of the listing, the first rows by sort key, or groups.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,26 @@ use base64::{
 use crate::ast::Select;
 use crate::context::Context;
 use crate::cursor::Cursor;
-use crate::eval::Env;
+use crate::eval::{self, Env, Group};
 use crate::order;
-use crate::run::Row;
-use crate::subquery::{self, Group};
+use crate::row::Row;
 use crate::value::Value;
 
-/// A page is cut when its rows reach this size; what Cosmos DB allows is 4 MiB with everything around.
+/// A page ends when its rows reach this size; the limit of Cosmos DB is 4 MiB for the whole response.
 const PAGE_BYTES: usize = 3 * 1024 * 1024;
 /// Rows that are only skipped may take more room than a page, or each page would skip little.
 const SKIP_BYTES: usize = 32 * 1024 * 1024;
 /// Rows of a sorted query that are kept for the pages after this one, so that not every page sorts everything again.
 const AHEAD_ROWS: usize = 10_000;
-/// What those rows may take.
+/// The size of those rows.
 const AHEAD_BYTES: usize = 8 * 1024 * 1024;
 /// Groups held for one page.
 const PAGE_GROUPS: usize = 20_000;
-/// What groups may take.
+/// The size of all groups.
 const GROUP_BYTES: usize = 32 * 1024 * 1024;
-/// What may be remembered of distinct rows that are sorted by something else.
+/// The size of the keys of distinct rows that are sorted by something else.
 const DISTINCT_BYTES: usize = 64 * 1024 * 1024;
-/// What an entry of a map costs beside its bytes.
+/// The overhead of an entry of a map.
 const ENTRY_BYTES: usize = 64;
 
 /// Rows in the order of the listing.
@@ -56,7 +55,7 @@ pub(crate) struct Keyed {
     pub(crate) bytes: usize,
     /// Rows beyond those that are kept exist.
     pub(crate) more: bool,
-    /// Every item was seen: what is kept is sorted and complete.
+    /// All items were pushed: the rows are sorted and complete.
     pub(crate) sorted: bool,
     /// The place of each distinct row, by hash, where rows are distinct by something else than they are sorted by.
     pub(crate) firsts: Option<BTreeMap<u128, Vec<u8>>>,
@@ -71,7 +70,7 @@ pub(crate) struct Groups {
     pub(crate) more: bool,
 }
 
-/// How many rows the page can use, those to be skipped included.
+/// Returns the number of rows that the page can use, including those to skip.
 pub(crate) fn room(max_items: usize, skip: u64, take: Option<u64>) -> usize {
     let take = take.map_or(usize::MAX, |take| usize::try_from(take).unwrap_or(usize::MAX));
     max_items.min(take).saturating_add(usize::try_from(skip).unwrap_or(usize::MAX))
@@ -128,12 +127,12 @@ impl Stream {
             _ => 0,
         };
         let mut index = 0;
-        let complete = subquery::each(select, &Env::Empty, cx, &mut |env| {
+        let complete = eval::each(select, &Env::Empty, cx, &mut |env| {
             index += 1;
             if index <= used {
                 return true;
             }
-            let value = subquery::project(select, env, cx);
+            let value = eval::project(select, env, cx);
             if !value.is_defined() {
                 return true;
             }
@@ -205,12 +204,12 @@ impl Keyed {
         let budget = if skip > 0 { SKIP_BYTES } else { AHEAD_BYTES };
         let room = room.max(AHEAD_ROWS.min(room.saturating_mul(16)));
         let mut index = 0u32;
-        subquery::each(select, &Env::Empty, cx, &mut |env| {
-            let mut key = subquery::sort_key(select, env, cx);
+        eval::each(select, &Env::Empty, cx, &mut |env| {
+            let mut key = eval::sort_key(select, env, cx);
             let mut value = None;
             if select.distinct {
-                let row = subquery::project(select, env, cx);
-                let distinct = subquery::distinct_key(&row, cx);
+                let row = eval::project(select, env, cx);
+                let distinct = eval::distinct_key(&row, cx);
                 if !self.is_first(&key, &distinct) {
                     return true;
                 }
@@ -232,7 +231,7 @@ impl Keyed {
                 index += 1;
             }
             if self.admits(&key, room) {
-                let value = value.unwrap_or_else(|| subquery::project(select, env, cx));
+                let value = value.unwrap_or_else(|| eval::project(select, env, cx));
                 if value.is_defined() {
                     self.insert(key, value.json().into_bytes(), room, budget);
                 }
@@ -242,7 +241,7 @@ impl Keyed {
         self.firsts_bytes <= DISTINCT_BYTES
     }
 
-    /// Whether no equal row comes before this one in the order, as far as is known. One that came after it goes.
+    /// Returns `true` if no equal row is known to precede this one. An equal row that follows it is removed.
     fn is_first(&mut self, key: &[u8], distinct: &[u8]) -> bool {
         let Some(firsts) = &mut self.firsts else { return true };
         let hash = order::fnv1a_128(distinct);
@@ -264,7 +263,7 @@ impl Keyed {
         }
     }
 
-    /// Whether a row is not before the place where an SDK resumes.
+    /// Returns `true` if a row is not before the place where an SDK resumes.
     fn resumes(&self, key: &[u8]) -> bool {
         match &self.resume {
             None => true,
@@ -306,8 +305,8 @@ fn cost(key: &[u8], row: &[u8]) -> usize {
 impl Groups {
     pub(crate) fn push<'a>(&mut self, select: &'a Select, cx: &Context<'a>, room: usize) {
         let room = room.min(PAGE_GROUPS);
-        subquery::each(select, &Env::Empty, cx, &mut |env| {
-            let (values, key) = subquery::group_key(select, env, cx);
+        eval::each(select, &Env::Empty, cx, &mut |env| {
+            let (values, key) = eval::group_key(select, env, cx);
             let key = order::shorten(key);
             if self.floor.as_ref().is_some_and(|floor| key <= *floor) {
                 return true;

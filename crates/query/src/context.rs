@@ -1,4 +1,4 @@
-//! What every expression of one item sees, and how much may be spent on that item.
+//! The evaluation context of one item: the item, the time, and the budget of its evaluation.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::json;
 use crate::value::Value;
 
-/// A row, and any value that is sorted or grouped by, has at most this many bytes: what Cosmos DB sends in one response.
+/// The size limit of a row, and of any value that is sorted or grouped by: the response limit of Cosmos DB.
 pub(crate) const MAX_ROW_BYTES: usize = 4 * 1024 * 1024;
 
 /// Why the evaluation of an item ended early.
@@ -36,7 +36,7 @@ impl Halt {
 /// Member values by name, in the text of one object.
 type Members<'a> = BTreeMap<String, Value<'a>>;
 
-/// What every expression of one item sees.
+/// The evaluation context of one item.
 pub(crate) struct Context<'a> {
     pub(crate) item: Value<'a>,
     /// Milliseconds since 1970, the same for the whole run.
@@ -49,7 +49,7 @@ pub(crate) struct Context<'a> {
     work: Cell<usize>,
     stop: &'a dyn Fn() -> bool,
     halt: Cell<Option<Halt>>,
-    /// How many members of large objects were looked up.
+    /// The number of members of large objects that were looked up.
     lookups: Cell<u32>,
     /// Objects that are looked into again and again, by address and length of their text.
     objects: RefCell<BTreeMap<(usize, usize), Members<'a>>>,
@@ -68,7 +68,7 @@ impl<'a> Context<'a> {
     /// Objects of this length are indexed when they are looked into often.
     const LARGE_OBJECT: usize = 256;
 
-    /// So many lookups are cheaper without an index.
+    /// Up to this number, lookups are cheaper without an index.
     const FREE_LOOKUPS: u32 = 8;
 
     pub(crate) fn new(item: Value<'a>, now: i64, stop: &'a dyn Fn() -> bool) -> Self {
@@ -137,7 +137,7 @@ impl<'a> Context<'a> {
         value
     }
 
-    /// Pays for what `value` holds in memory of its own.
+    /// Charges the memory that `value` owns to the budget.
     pub(crate) fn paid(&self, value: Value<'a>) -> Value<'a> {
         match value.owned_bytes() {
             0 => value,

@@ -8,10 +8,10 @@ use crate::error::SqlError;
 
 /// Longer continuations do not fit the headers they travel in.
 pub(crate) const MAX_CONTINUATION: usize = 8 * 1024;
-/// Tells our continuations from those of other servers, and their version.
+/// Marks our continuations, and their version.
 const PREFIX: &str = "cfq1.";
 
-/// What a continuation carries. Short names: it is sent with every page.
+/// The contents of a continuation. Short names: it is sent with every page.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cursor {

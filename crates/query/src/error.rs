@@ -1,18 +1,17 @@
-//! What can be wrong with a query: a sentence that says what to change, and where.
+//! Errors of queries: position, cause and remedy.
 
 use std::fmt;
 
 /// A query, its parameters or its continuation cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlError {
-    /// What is wrong and what to do about it.
+    /// Cause and remedy.
     pub message: String,
     /// Line of the query text, from 1; 0 if the error is not about a place in the text.
     pub line: u32,
     /// Column (in characters) of that line, from 1; 0 if the error is not about a place in the text.
     pub column: u32,
-    /// The query is good SQL, but uses a feature that is not available here, or takes more than it may. The message says
-    /// which.
+    /// The query is valid, but uses a feature that is not supported, or exceeds a limit. The message names it.
     pub unsupported: bool,
 }
 

@@ -1,12 +1,15 @@
-//! What an expression is worth for one row. Never fails: what makes no sense is undefined.
+//! Evaluation of expressions and of the queries inside them, for one item. Never fails: operations without a result are
+//! undefined.
+//! Both are in one module since each calls the other.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ast::{Binary, Expr, Unary};
+use crate::aggregate::Accumulator;
+use crate::ast::{Binary, Expr, Projection, Select, Source};
 use crate::context::Context;
-use crate::functions::LONGEST;
-use crate::subquery;
+use crate::operators::{binary, equal, logic, negate_if, unary};
+use crate::order;
 use crate::value::Value;
 
 /// The names an expression sees, innermost first.
@@ -104,11 +107,11 @@ pub(crate) fn eval<'a>(expr: &'a Expr, env: &Env<'_, 'a>, cx: &Context<'a>) -> V
                 .filter(|(_, value)| value.is_defined())
                 .collect(),
         ),
-        Expr::Exists(select) => Value::Bool(!subquery::rows(select, env, cx, 1).is_empty()),
-        Expr::ArrayOf(select) => Value::Array(subquery::rows(select, env, cx, usize::MAX)),
+        Expr::Exists(select) => Value::Bool(!rows(select, env, cx, 1).is_empty()),
+        Expr::ArrayOf(select) => Value::Array(rows(select, env, cx, usize::MAX)),
         Expr::Scalar(select) => {
-            let mut rows = subquery::rows(select, env, cx, 2);
-            if rows.len() == 1 { rows.remove(0) } else { Value::Undefined }
+            let mut found = rows(select, env, cx, 2);
+            if found.len() == 1 { found.remove(0) } else { Value::Undefined }
         }
     }
 }
@@ -135,82 +138,167 @@ fn member<'a>(base: Value<'a>, key: &Value<'_>, cx: &Context<'a>) -> Value<'a> {
     }
 }
 
-/// AND and OR with three values: `decisive` decides alone, otherwise anything but a boolean makes it undefined.
-fn logic<'a>(values: impl Iterator<Item = Value<'a>>, decisive: bool) -> Value<'a> {
-    let mut known = true;
+/// Calls `visit` for each combination of inputs that passes the filter, until it returns `false`.
+pub(crate) fn each<'a>(
+    select: &'a Select,
+    env: &Env<'_, 'a>,
+    cx: &Context<'a>,
+    visit: &mut dyn FnMut(&Env<'_, 'a>) -> bool,
+) -> bool {
+    combine(select, 0, env, cx, visit)
+}
+
+fn combine<'a>(
+    select: &'a Select,
+    input: usize,
+    env: &Env<'_, 'a>,
+    cx: &Context<'a>,
+    visit: &mut dyn FnMut(&Env<'_, 'a>) -> bool,
+) -> bool {
+    let Some(item) = select.from.get(input) else {
+        let passes = select.filter.as_ref().is_none_or(|filter| eval(filter, env, cx).is_true());
+        return cx.spend(1) && (!passes || visit(env) && cx.halted().is_none());
+    };
+    let values = match &item.source {
+        Source::Path(path) => vec![eval(path, env, cx)],
+        Source::Subquery(inner) => rows(inner, env, cx, usize::MAX),
+    };
     for value in values {
-        match value.as_bool() {
-            Some(b) if b == decisive => return Value::Bool(decisive),
-            Some(_) => {}
-            None => known = false,
-        }
-    }
-    if known { Value::Bool(!decisive) } else { Value::Undefined }
-}
-
-fn negate_if(negated: bool, value: Value<'_>) -> Value<'_> {
-    if negated { unary(Unary::Not, value) } else { value }
-}
-
-fn unary(operator: Unary, value: Value<'_>) -> Value<'_> {
-    match operator {
-        Unary::Not => value.as_bool().map_or(Value::Undefined, |b| Value::Bool(!b)),
-        Unary::Minus => value.as_number().map_or(Value::Undefined, |n| Value::number(-n)),
-        Unary::Plus => value.as_number().map_or(Value::Undefined, Value::number),
-        Unary::BitNot => value.as_integer().map_or(Value::Undefined, |n| Value::number(!n as f64)),
-    }
-}
-
-/// Equality is defined between values of different types (they differ), but not with undefined.
-fn equal<'a>(a: &Value<'_>, b: &Value<'_>) -> Value<'a> {
-    if a.is_defined() && b.is_defined() { Value::Bool(a.same(b)) } else { Value::Undefined }
-}
-
-fn binary<'a>(operator: Binary, a: &Value<'a>, b: &Value<'a>) -> Value<'a> {
-    match operator {
-        Binary::Equal => equal(a, b),
-        Binary::NotEqual => unary(Unary::Not, equal(a, b)),
-        Binary::Less => ordered(a, b, Ordering::is_lt),
-        Binary::LessEqual => ordered(a, b, Ordering::is_le),
-        Binary::Greater => ordered(a, b, Ordering::is_gt),
-        Binary::GreaterEqual => ordered(a, b, Ordering::is_ge),
-        Binary::Concat => match (a.as_text(), b.as_text()) {
-            (Some(a), Some(b)) if a.len() + b.len() <= LONGEST => Value::text([a, b].concat()),
-            _ => Value::Undefined,
-        },
-        Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Remainder => {
-            match (a.as_number(), b.as_number()) {
-                (Some(a), Some(b)) => Value::number(arithmetic(operator, a, b)),
-                _ => Value::Undefined,
+        let parts = match item.iterate {
+            true if cx.work(value.text_bytes() / 64) && cx.spend_bytes(value.owned_bytes()) => {
+                value.into_elements().unwrap_or_default()
+            }
+            true => return false,
+            false => vec![value],
+        };
+        for value in parts.into_iter().filter(Value::is_defined) {
+            let inner = Env::Alias { name: &item.alias, value, outer: env };
+            if !combine(select, input + 1, &inner, cx, visit) {
+                return false;
             }
         }
-        _ => match (a.as_integer(), b.as_integer()) {
-            (Some(a), Some(b)) => bits(operator, a, b).map_or(Value::Undefined, |n| Value::number(n as f64)),
-            _ => Value::Undefined,
-        },
+    }
+    true
+}
+
+/// Returns the projection of one row; undefined means no row.
+pub(crate) fn project<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Value<'a> {
+    cx.fit(match &select.projection {
+        Projection::Star => select.from.first().map_or(Value::Undefined, |item| env.alias(&item.alias)),
+        Projection::Value(expr) => eval(expr, env, cx),
+        Projection::List(items) => Value::Object(
+            items
+                .iter()
+                .map(|item| (Cow::Borrowed(item.name.as_str()), eval(&item.expr, env, cx)))
+                .filter(|(_, value)| value.is_defined())
+                .collect(),
+        ),
+    })
+}
+
+/// One group's keys and aggregates.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) keys: Vec<Value<'static>>,
+    accumulators: Vec<Accumulator>,
+}
+
+impl Group {
+    pub(crate) fn new(select: &Select, keys: Vec<Value<'static>>) -> Self {
+        Self { keys, accumulators: select.aggregates.iter().map(|(kind, _)| Accumulator::new(*kind)).collect() }
+    }
+
+    pub(crate) fn add<'a>(&mut self, select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) {
+        for (accumulator, (_, argument)) in self.accumulators.iter_mut().zip(&select.aggregates) {
+            accumulator.add(&eval(argument, env, cx));
+        }
+    }
+
+    /// The bytes of the group's values.
+    pub(crate) fn bytes(&self) -> usize {
+        let keys = self.keys.iter().map(Value::text_bytes).sum::<usize>();
+        keys + self.accumulators.iter().map(Accumulator::bytes).sum::<usize>()
+    }
+
+    /// The row of this group.
+    pub(crate) fn project<'a>(&self, select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Value<'a> {
+        let results: Vec<_> = self.accumulators.iter().map(Accumulator::result).collect();
+        project(select, &Env::Group { keys: &self.keys, results: &results, outer: env }, cx)
     }
 }
 
-fn ordered<'a>(a: &Value<'_>, b: &Value<'_>, holds: fn(Ordering) -> bool) -> Value<'a> {
-    a.compare(b).map_or(Value::Undefined, |order| Value::Bool(holds(order)))
+/// The values of the GROUP BY clause for one row, and their key.
+pub(crate) fn group_key<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> (Vec<Value<'a>>, Vec<u8>) {
+    let values: Vec<_> = select.group_by.iter().map(|expr| cx.fit(eval(expr, env, cx))).collect();
+    let mut key = Vec::new();
+    for value in &values {
+        order::encode(value, &mut key);
+    }
+    cx.spend_bytes(key.len());
+    (values, key)
 }
 
-fn arithmetic(operator: Binary, a: f64, b: f64) -> f64 {
-    match operator {
-        Binary::Add => a + b,
-        Binary::Subtract => a - b,
-        Binary::Multiply => a * b,
-        Binary::Divide => a / b,
-        _ => a % b,
+/// The key of one row in the order of the ORDER BY clause.
+pub(crate) fn sort_key<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Vec<u8> {
+    let mut key = Vec::new();
+    for item in &select.order_by {
+        let start = key.len();
+        order::encode(&cx.fit(eval(&item.expr, env, cx)), &mut key);
+        if item.descending {
+            key[start..].iter_mut().for_each(|byte| *byte = !*byte);
+        }
     }
+    cx.spend_bytes(key.len());
+    key
 }
 
-fn bits(operator: Binary, a: i64, b: i64) -> Option<i64> {
-    match operator {
-        Binary::BitAnd => Some(a & b),
-        Binary::BitOr => Some(a | b),
-        Binary::BitXor => Some(a ^ b),
-        Binary::ShiftLeft => u32::try_from(b).ok().and_then(|by| a.checked_shl(by)),
-        _ => u32::try_from(b).ok().and_then(|by| a.checked_shr(by)),
+/// The rows of a subquery; at most `wanted`, if the caller needs no more.
+pub(crate) fn rows<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>, wanted: usize) -> Vec<Value<'a>> {
+    let (skip, take) = match (&select.top, &select.offset_limit) {
+        (Some(top), _) => (0, top.number()),
+        (_, Some((offset, limit))) => (offset.number(), limit.number()),
+        _ => (0, u64::MAX),
+    };
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+    let take = usize::try_from(take).unwrap_or(usize::MAX).min(wanted);
+    let found = if select.is_grouped() { grouped(select, env, cx) } else { plain(select, env, cx, skip, take) };
+    found.into_iter().skip(skip).take(take).collect()
+}
+
+fn grouped<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>) -> Vec<Value<'a>> {
+    let mut groups: BTreeMap<Vec<u8>, Group> = BTreeMap::new();
+    if select.group_by.is_empty() {
+        groups.insert(Vec::new(), Group::new(select, Vec::new()));
     }
+    each(select, env, cx, &mut |row| {
+        let (values, key) = group_key(select, row, cx);
+        groups
+            .entry(key)
+            .or_insert_with(|| Group::new(select, values.iter().map(Value::owned).collect()))
+            .add(select, row, cx);
+        true
+    });
+    groups.values().map(|group| group.project(select, env, cx)).filter(Value::is_defined).collect()
+}
+
+fn plain<'a>(select: &'a Select, env: &Env<'_, 'a>, cx: &Context<'a>, skip: usize, take: usize) -> Vec<Value<'a>> {
+    let mut seen = BTreeSet::new();
+    let mut found: Vec<(Vec<u8>, Value<'a>)> = Vec::new();
+    let enough = if select.order_by.is_empty() { skip.saturating_add(take) } else { usize::MAX };
+    each(select, env, cx, &mut |row| {
+        let value = project(select, row, cx);
+        if value.is_defined() && (!select.distinct || seen.insert(distinct_key(&value, cx))) {
+            found.push((sort_key(select, row, cx), value));
+        }
+        found.len() < enough
+    });
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The key by which two rows are the same.
+pub(crate) fn distinct_key<'a>(value: &Value<'a>, cx: &Context<'a>) -> Vec<u8> {
+    let key = order::key_of(value);
+    cx.spend_bytes(key.len());
+    key
 }

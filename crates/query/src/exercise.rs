@@ -2,7 +2,8 @@
 
 use crate::error::SqlError;
 use crate::query::Query;
-use crate::run::{Flow, Row};
+use crate::row::Row;
+use crate::run::Flow;
 
 /// Items that hold every type, missing members, nesting and text that needs escapes.
 const ITEMS: [&str; 6] = [
@@ -33,7 +34,7 @@ pub fn exercise(text: &str, max_items: usize) -> Result<Vec<Vec<u8>>, SqlError> 
     let parameters: Vec<_> = names.into_iter().map(|name| (name, serde_json::Value::from(2))).collect();
     let bound = query.bind(&parameters)?;
     if let Ok(plan) = bound.plan(None) {
-        // What the SDK sends back must be a query, too.
+        // The rewritten query must be valid, too.
         let rewritten = plan.query_info.rewritten_query.replace("{documentdb-formattableorderbyquery-filter}", "true");
         if !rewritten.is_empty() {
             Query::parse(&rewritten)?;

@@ -1,4 +1,4 @@
-//! What a query says about the items it can match, so that a listing can be narrowed. Sound, not complete: an item
+//! Hints about the items that a query can match, so that a listing can be narrowed. Sound, not complete: an item
 //! outside of the hints never matches; one inside may not match either.
 
 use std::collections::BTreeSet;
@@ -55,7 +55,7 @@ struct Root<'q> {
 }
 
 impl Root<'_> {
-    /// Whether `expr` is the property at `path` of the item.
+    /// Returns `true` if `expr` is the property at `path` of the item.
     fn is_path(&self, expr: &Expr, path: &[&str]) -> bool {
         match (expr, path) {
             (Expr::Name(name, _), []) => name == self.alias,

@@ -1,7 +1,7 @@
 //! The SQL of Cosmos DB, as far as its SDKs and change feed processors need it: parsing, plans, evaluation.
 //!
 //! Pure: no I/O, no clock, no threads. The caller lists items and pushes them; the crate filters, projects, sorts and
-//! pages, and says where the next page starts.
+//! pages, and returns the continuation of the next page.
 //!
 //! ```
 //! use changefeed_query::{Bound, Row};
@@ -31,9 +31,9 @@
 //! ```
 //!
 //! The semantics are those of Cosmos DB: *undefined* is a value of its own that comparisons and functions pass on,
-//! `WHERE` keeps what is true, projected members that are undefined vanish, and types have an order (undefined, null,
-//! booleans, numbers, strings, arrays, objects). Documents stay text: what a query does not touch is not decoded, and
-//! what it projects keeps its spelling.
+//! `WHERE` keeps rows whose condition is true, projected members that are undefined are left out, and types have an order
+//! (undefined, null, booleans, numbers, strings, arrays, objects). Documents stay text: values that a query does not use
+//! are not decoded, and projected values keep their spelling.
 //!
 //! Streaming queries hold one page in memory. `ORDER BY`, `DISTINCT` and `GROUP BY` see every item for every page, but
 //! hold only the rows or groups of that page.
@@ -49,9 +49,10 @@ mod exercise;
 mod expression;
 mod functions;
 mod hints;
-mod json;
+pub mod json;
 mod lexer;
 mod like;
+mod operators;
 mod order;
 mod parser;
 mod plan;
@@ -59,9 +60,9 @@ mod print;
 mod query;
 mod regex;
 mod resolve;
+mod row;
 mod run;
 mod sort_paths;
-mod subquery;
 mod value;
 
 pub use error::SqlError;
@@ -70,5 +71,6 @@ pub use exercise::exercise;
 pub use hints::Hints;
 pub use plan::{Plan, QueryInfo, QueryRange};
 pub use query::{Bound, Condition, Query};
-pub use run::{Flow, Page, Row, Run};
+pub use row::Row;
+pub use run::{Flow, Page, Run};
 pub use sort_paths::SortPath;

@@ -7,12 +7,12 @@ enum Part {
     Set { ranges: Vec<(char, char)>, negated: bool },
 }
 
-/// Whether the whole of `text` matches `pattern`. Time is bounded by the product of their lengths.
+/// Returns `true` if the whole of `text` matches `pattern`. Time is bounded by the product of their lengths.
 pub(crate) fn matches(text: &str, pattern: &str, escape: Option<char>) -> bool {
     let parts = parts(pattern, escape);
     let text: Vec<char> = text.chars().collect();
     let (mut t, mut p) = (0, 0);
-    // Where to go on after a mismatch: the last % and how much of the text it covers.
+    // The position to resume from after a mismatch: the last % and how much of the text it covers.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         match parts.get(p) {

@@ -113,7 +113,7 @@ impl<'t> Parser<'t> {
         Err(SqlError::at(self.text, pos.0, message))
     }
 
-    /// An error that says what was wanted here and what was found.
+    /// An error with the expected and the actual token.
     pub(crate) fn wanted<T>(&self, what: &str) -> Result<T, SqlError> {
         let found = match self.peek() {
             Kind::Word(word) => format!("'{word}'"),

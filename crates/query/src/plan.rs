@@ -1,4 +1,4 @@
-//! Query plans: what an SDK must do with the rows of several ranges, and the query to send to each.
+//! Query plans: how an SDK merges the rows of several ranges, and the query to send to each.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const PLACEHOLDER: &str = "({documentdb-formattableorderbyquery-filter})";
 pub struct Plan {
     /// The version of the format: 2.
     pub partitioned_query_execution_info_version: u32,
-    /// What the SDK must do.
+    /// How the SDK merges rows.
     pub query_info: QueryInfo,
     /// The ranges the query concerns; all of them, unless the caller narrows them.
     pub query_ranges: Vec<QueryRange>,
@@ -40,7 +40,7 @@ pub struct QueryRange {
     pub is_max_inclusive: bool,
 }
 
-/// What the SDK must do with the rows of the ranges.
+/// How the SDK merges the rows of the ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueryInfo {
@@ -75,7 +75,7 @@ pub struct QueryInfo {
 }
 
 impl Bound {
-    /// What an SDK must be able to do to merge the rows of several ranges, in the words of the header
+    /// The features that an SDK needs to merge the rows of several ranges, in the words of the header
     /// `x-ms-cosmos-supported-query-features`. Empty: rows only need to be put one after the other.
     #[must_use]
     pub fn features(&self) -> Vec<&'static str> {
@@ -123,7 +123,7 @@ impl Bound {
             d_count_info: None,
             has_non_streaming_order_by: false,
         };
-        // What a range needs to return so that the SDK can take the first rows of all.
+        // The number of rows of each range from which the SDK takes the first.
         let enough = info.top.or_else(|| Some(info.offset?.saturating_add(info.limit?)));
         if select.is_grouped() {
             rewrite_grouped(select, &mut info)?;
@@ -163,7 +163,7 @@ impl Bound {
     }
 }
 
-/// Ordered if equal rows come one after the other: the projection is what is sorted by.
+/// Ordered if equal rows are adjacent: the projection is the sort expression.
 pub(crate) fn distinct_type(select: &Select) -> &'static str {
     let sorted = |expr: &Expr| select.order_by.iter().any(|item| item.expr == *expr);
     match &select.projection {
@@ -233,13 +233,13 @@ fn object<'a>(members: impl Iterator<Item = (&'a str, String)>) -> String {
     out
 }
 
-/// What one range returns for an aggregate, so that the SDK can merge those of all.
+/// The partial result of an aggregate that one range returns for the SDK to merge.
 fn partial(kind: Aggregate, argument: &Expr) -> String {
     let argument = print::expr(argument);
     match kind {
         Aggregate::Count | Aggregate::Sum => format!("{{\"item\": {}({argument})}}", kind.name()),
         Aggregate::Avg => format!("{{\"item\": {{\"sum\": SUM({argument}), \"count\": COUNT({argument})}}}}"),
-        // Python reads "item"; JavaScript and Java read "item2", whose count tells an empty range.
+        // Python reads "item"; JavaScript and Java read "item2", whose count is zero for an empty range.
         Aggregate::Min | Aggregate::Max => {
             let name = kind.name();
             let member = name.to_ascii_lowercase();

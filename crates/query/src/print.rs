@@ -41,7 +41,7 @@ pub(crate) fn from(items: &[FromItem]) -> String {
     out
 }
 
-/// What a projection selects, after SELECT and TOP.
+/// Prints a projection, after SELECT and TOP.
 pub(crate) fn projection(projection: &Projection) -> String {
     match projection {
         Projection::Star => "*".to_owned(),

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use crate::ast::Select;
 use crate::context::Context;
 use crate::error::SqlError;
-use crate::eval::Env;
+use crate::eval::{self, Env};
 use crate::value::Value;
-use crate::{json, order, parser, print, resolve, subquery};
+use crate::{json, order, parser, print, resolve};
 
 /// A parsed query.
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ pub struct Bound {
     pub(crate) inner: Arc<Parts>,
 }
 
-/// What a bound query consists of.
+/// The parts of a bound query.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) query: Query,
@@ -124,7 +124,7 @@ impl Bound {
         Query::parse(&body.query)?.bind_with(parameters.collect(), body.resume_filter)
     }
 
-    /// Whether the query reads items at all; `SELECT VALUE 1` does not.
+    /// Returns `true` if the query reads items at all; `SELECT VALUE 1` does not.
     #[must_use]
     pub fn reads_items(&self) -> bool {
         self.inner.select.reads_items()
@@ -149,7 +149,7 @@ struct Parameter {
     value: Option<serde_json::Value>,
 }
 
-/// Tells `"value": null` from a missing value.
+/// Distinguishes `"value": null` from a missing value.
 fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<serde_json::Value>, D::Error> {
     serde_json::Value::deserialize(from).map(Some)
 }
@@ -221,14 +221,14 @@ impl Condition {
         Ok(Self { select })
     }
 
-    /// Whether the condition is true for the item; undefined is not true. `stop` is asked now and then.
+    /// Returns `true` if the condition is true for the item; undefined is not true. `stop` is asked now and then.
     ///
     /// # Errors
     /// `body` is not JSON, `stop` returned true, or the condition takes more than an item may take in a query.
     pub fn holds(&self, body: &[u8], now_millis: i64, stop: &dyn Fn() -> bool) -> Result<bool, SqlError> {
         let text = json::check(body).map_err(|why| SqlError::new(format!("the item is not usable JSON: {why}")))?;
         let cx = Context::new(Value::raw(text), now_millis, stop);
-        let holds = !subquery::rows(&self.select, &Env::Empty, &cx, 1).is_empty();
+        let holds = !eval::rows(&self.select, &Env::Empty, &cx, 1).is_empty();
         match cx.halted() {
             Some(halt) => Err(SqlError::new(format!("the condition cannot be checked: {}", halt.message()))),
             None => Ok(holds),

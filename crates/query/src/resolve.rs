@@ -1,4 +1,4 @@
-//! Names to what they mean: aliases, the container, aggregates; and parameters to their values.
+//! Resolves names (aliases, the container, aggregates) and replaces parameters by their values.
 
 use std::collections::BTreeMap;
 
@@ -190,7 +190,7 @@ fn bind_expr(
     expr.children_mut().into_iter().try_for_each(|child| bind_expr(child, values, text, unknown))
 }
 
-/// Replaces what is grouped by; what is neither grouped nor aggregated has no value in a group and is refused.
+/// Replaces expressions of GROUP BY by group keys. Expressions that are neither grouped nor aggregated are refused.
 fn group_keys(expr: &mut Expr, keys: &[Expr], text: &str) -> Result<(), SqlError> {
     if let Some(index) = keys.iter().position(|key| key == expr) {
         *expr = Expr::GroupKey(index);

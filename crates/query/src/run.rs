@@ -4,26 +4,15 @@ use crate::collect::{Groups, Keyed, Stream, descends, emit, room, tie_key};
 use crate::context::{Context, Halt, MAX_ROW_BYTES};
 use crate::cursor::Cursor;
 use crate::error::SqlError;
-use crate::eval::Env;
+use crate::eval::{self, Env, Group};
 use crate::json;
 use crate::plan::distinct_type;
 use crate::query::Bound;
-use crate::subquery::{self, Group};
+use crate::row::Row;
 use crate::value::Value;
 
-/// What aggregates over everything may hold, such as the longest texts found by MAX.
+/// The memory limit of aggregates without groups, such as the texts of MAX.
 const TOTAL_BYTES: usize = 32 * 1024 * 1024;
-
-/// One item of the listing.
-#[derive(Debug, Clone, Copy)]
-pub struct Row<'a> {
-    /// Where the item stands in the listing: any text, unique per item. It comes back from [`Run::begin_after`].
-    pub position: &'a str,
-    /// The item's `_rid`, unique per item; orders rows whose sort values are equal.
-    pub rid: &'a str,
-    /// The item as JSON, system properties included.
-    pub body: &'a [u8],
-}
 
 /// Whether the run can use more items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +44,7 @@ pub struct Run {
     /// Rows still to skip, and to return if the query limits them.
     skip: u64,
     take: Option<u64>,
-    /// Where this page began.
+    /// The start of this page.
     origin: Cursor,
     mode: Mode,
 }
@@ -74,7 +63,7 @@ enum Mode {
 impl Bound {
     /// Starts one page of at most `max_items` rows: the first, or the one after `continuation`.
     ///
-    /// `now_millis` (since 1970) is what GetCurrentTimestamp and its like return.
+    /// `now_millis` (since 1970) is the time of GetCurrentTimestamp and similar functions.
     ///
     /// # Errors
     /// The continuation is damaged or belongs to another query.
@@ -135,7 +124,7 @@ impl Run {
         }
     }
 
-    /// Whether pushing can still change the page.
+    /// Returns `true` if further items can change the page.
     #[must_use]
     pub fn wants_more(&self) -> bool {
         match &self.mode {
@@ -147,20 +136,20 @@ impl Run {
         }
     }
 
-    /// Whether a page may end before every item was pushed. Sorted and aggregated pages may not: a caller that runs out of
+    /// Returns `true` if a page may end before every item was pushed. Sorted and aggregated pages may not: a caller that runs out of
     /// time keeps the run, or begins again with [`Run::origin`].
     #[must_use]
     pub fn is_streaming(&self) -> bool {
         matches!(self.mode, Mode::Stream(_) | Mode::Constant)
     }
 
-    /// Whether the page has as many rows as it may have. Pushing goes on only to find out whether it is the last.
+    /// Returns `true` if the page is full. Further items only determine whether it is the last page.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(&self.mode, Mode::Stream(stream) if stream.is_full(self.max_items))
     }
 
-    /// About how many bytes the run holds.
+    /// Returns the approximate size of the run in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match &self.mode {
@@ -180,7 +169,7 @@ impl Run {
         self.origin.write()
     }
 
-    /// Whether the run is one of this query with these parameters.
+    /// Returns `true` if the run is one of this query with these parameters.
     #[must_use]
     pub fn is_of(&self, bound: &Bound) -> bool {
         self.bound.inner.fingerprint == bound.inner.fingerprint
@@ -222,7 +211,7 @@ impl Run {
             }
             Mode::Groups(groups) => groups.push(select, &cx, room(self.max_items, self.skip, self.take)),
             Mode::Total(group) => {
-                subquery::each(select, &Env::Empty, &cx, &mut |env| {
+                eval::each(select, &Env::Empty, &cx, &mut |env| {
                     group.add(select, env, &cx);
                     true
                 });
@@ -241,7 +230,7 @@ impl Run {
     }
 
     /// Ends the page. `at_end`: every item of the listing was pushed, the last one included; if the run wanted no more
-    /// before the listing ended, say false, or the rest is never seen.
+    /// before the listing ended, pass `false`; otherwise the remaining items are skipped.
     ///
     /// # Errors
     /// The query orders, groups or aggregates and not every item was pushed, the next continuation would be too long, or
@@ -260,7 +249,7 @@ impl Run {
         let mut ahead = None;
         let (rows, more) = match mode {
             Mode::Constant => {
-                let rows = subquery::rows(select, &Env::Empty, &cx, usize::MAX);
+                let rows = eval::rows(select, &Env::Empty, &cx, usize::MAX);
                 let rows: Vec<_> = rows.iter().map(|row| row.json().into_bytes()).collect();
                 (rows, false)
             }

@@ -14,7 +14,7 @@ pub struct SortPath {
 }
 
 impl Bound {
-    /// What the ORDER BY clause says; empty if there is none.
+    /// The expressions of the ORDER BY clause; empty if there is none.
     #[must_use]
     pub fn sort_paths(&self) -> Vec<SortPath> {
         let select = &self.inner.select;

@@ -1,4 +1,4 @@
-//! Values of the language: JSON plus *undefined*. What comes from a document keeps its text.
+//! Values of the language: JSON plus *undefined*. Values of a document keep their text.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -34,7 +34,7 @@ pub(crate) enum Type {
 }
 
 impl<'a> Value<'a> {
-    /// A computed number; what JSON cannot hold (NaN, infinity) is undefined.
+    /// A computed number; NaN and infinity, which JSON cannot express, are undefined.
     pub(crate) fn number(value: f64) -> Self {
         if value.is_finite() { Self::Number(value, None) } else { Self::Undefined }
     }
@@ -103,7 +103,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a copy costs: nothing for what is borrowed, otherwise about one for each element.
+    /// The cost of a copy: nothing for borrowed values, otherwise about one for each element.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Self::Text(Cow::Owned(text), _) | Self::RawArray(Cow::Owned(text)) | Self::RawObject(Cow::Owned(text)) => {
@@ -115,7 +115,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Bytes of text that the value holds in memory of its own.
+    /// The bytes of text that the value owns.
     pub(crate) fn owned_bytes(&self) -> usize {
         match self {
             Self::Text(Cow::Owned(text), _) | Self::RawArray(Cow::Owned(text)) | Self::RawObject(Cow::Owned(text)) => {
@@ -133,12 +133,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether the JSON text has more than `limit` bytes, escapes apart. Stops as soon as that is known.
+    /// Returns `true` if the JSON text has more than `limit` bytes, escapes apart. Stops as soon as that is known.
     pub(crate) fn exceeds(&self, limit: usize) -> bool {
         self.measure(limit).is_none()
     }
 
-    /// What is left of `limit` after the JSON text; none if it does not fit.
+    /// Returns the rest of `limit` after the JSON text; none if it does not fit.
     fn measure(&self, limit: usize) -> Option<usize> {
         match self {
             Self::Undefined => Some(limit),

@@ -60,8 +60,8 @@ impl Answer {
             401 => refused(
                 ErrorKind::Forbidden,
                 format!(
-                    "the server at {endpoint} does not accept the key: pass the one that it was started with, or \
-                 EMULATOR_KEY if it was started without --key-file"
+                    "the server at {endpoint} does not accept the key: pass the one that it was started with, with \
+                     --key-file in the command, or EMULATOR_KEY if it was started without one"
                 ),
             ),
             403 => refused(ErrorKind::Forbidden, self.clock_sentence(endpoint, now).unwrap_or(told)),
@@ -86,6 +86,18 @@ impl Answer {
             None => error,
         };
         (error, proof)
+    }
+
+    /// The error that the answer to a call to the server itself stands for.
+    pub(crate) fn refused_admin_call(&self, endpoint: &Endpoint, now: Timestamp) -> Error {
+        match self.status.as_u16() {
+            // The server names the calls that it has, or what the call did not find.
+            404 | 405 if self.text(ACTIVITY_ID).is_some() => {
+                let message = format!("the server answered {}: {}", self.status.as_u16(), self.message());
+                Error::new(ErrorKind::Unsupported, message)
+            }
+            _ => self.refusal(endpoint, now).0,
+        }
     }
 
     /// The sentence inside the message inside the body.

@@ -1,16 +1,21 @@
 //! Why a server cannot be reached, as a sentence that names the fix.
 
-use std::{error::Error as StdError, io};
+use std::{error::Error as StdError, io, path::Path};
 
 use changefeed_core::{Error, ErrorKind};
 use rustls::CertificateError;
 
 use crate::endpoint::Endpoint;
 
-/// The error of a connection that could not be made, or that ended before the answer came.
-pub(crate) fn connect_error(endpoint: &Endpoint, error: hyper_util::client::legacy::Error) -> Error {
+/// The error of a connection that could not be made, or that ended before the answer came. `file` holds the trusted
+/// certificates, if a file does.
+pub(crate) fn connect_error(
+    endpoint: &Endpoint,
+    file: Option<&Path>,
+    error: hyper_util::client::legacy::Error,
+) -> Error {
     let (kind, message) = match tls_error(&error) {
-        Some(problem) => (ErrorKind::InvalidArgument, tls_sentence(endpoint, problem)),
+        Some(problem) => (ErrorKind::InvalidArgument, tls_sentence(endpoint, file, problem)),
         None if error.is_connect() => (ErrorKind::Unavailable, unreachable_sentence(endpoint, &error)),
         None if is_not_http(&error) => (ErrorKind::Unavailable, no_http_sentence(endpoint)),
         None => (ErrorKind::Unavailable, format!("the connection to {endpoint} ended before the answer came")),
@@ -30,7 +35,7 @@ fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Erro
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 
-fn tls_sentence(endpoint: &Endpoint, problem: &rustls::Error) -> String {
+fn tls_sentence(endpoint: &Endpoint, file: Option<&Path>, problem: &rustls::Error) -> String {
     let host = endpoint.host();
     match problem {
         rustls::Error::InvalidCertificate(
@@ -42,10 +47,19 @@ fn tls_sentence(endpoint: &Endpoint, problem: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
             format!("the certificate of {endpoint} has expired: renew it, or set the clock of this machine")
         }
-        rustls::Error::InvalidCertificate(_) => format!(
-            "the certificate of {endpoint} is not trusted: pass it with `certificate`; a server with `--tls \
-             self-signed` prints it when it is ready"
-        ),
+        rustls::Error::InvalidCertificate(_) => {
+            let remedy = match file {
+                Some(file) => format!(
+                    "write it into {}, which is read again, or name another file (the command: --ca-file)",
+                    file.display()
+                ),
+                None => "pass it with `certificate` or `certificate_file`, the command with --ca-file".to_owned(),
+            };
+            format!(
+                "the certificate of {endpoint} is not trusted: {remedy}; a server with `--tls self-signed` prints it when \
+                 it is ready"
+            )
+        }
         rustls::Error::InvalidMessage(_) => {
             format!("{endpoint} does not speak TLS: connect to http://{host} instead, or start the server with --tls")
         }
@@ -71,6 +85,17 @@ fn no_http_sentence(endpoint: &Endpoint) -> String {
 fn unreachable_sentence(endpoint: &Endpoint, error: &(dyn StdError + 'static)) -> String {
     let io = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last();
     let host = endpoint.host();
+    if endpoint.is_socket() {
+        return match io.map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                format!("nothing listens at {endpoint}: the program that made it has ended")
+            }
+            Some(io::ErrorKind::PermissionDenied) => {
+                format!("{endpoint} belongs to another user: run this as the user of the program that made it")
+            }
+            _ => format!("{endpoint} cannot be reached"),
+        };
+    }
     match io.map(io::Error::kind) {
         Some(io::ErrorKind::ConnectionRefused) => {
             format!("nothing listens at {endpoint}: start `changefeed serve`, or check host and port")

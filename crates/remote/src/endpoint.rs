@@ -1,6 +1,9 @@
-//! Where the server is: scheme, host and port.
+//! Where the server is: scheme, host and port, or a socket in the file system.
 
-use std::fmt;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use changefeed_core::{Error, ErrorKind, Result};
 use hyper::{
@@ -13,9 +16,22 @@ use hyper::{
 pub(crate) struct Endpoint {
     scheme: Scheme,
     authority: Authority,
+    /// Set if the server is not on the network.
+    socket: Option<PathBuf>,
 }
 
 impl Endpoint {
+    /// The socket at `path`. Requests carry the name of this machine.
+    pub(crate) fn socket(path: &Path) -> Self {
+        let authority = Authority::from_static("localhost");
+        Self { scheme: Scheme::HTTP, authority, socket: Some(path.to_owned()) }
+    }
+
+    /// Whether it is a socket in the file system.
+    pub(crate) fn is_socket(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Reads a URL such as `http://localhost:8081`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let refused = |why: &str| {
@@ -36,7 +52,7 @@ impl Endpoint {
         if parts.path_and_query.is_some_and(|path| path != "/") {
             return refused("has a path, which a server does not have");
         }
-        Ok(Self { scheme, authority })
+        Ok(Self { scheme, authority, socket: None })
     }
 
     /// Whether it speaks TLS.
@@ -59,7 +75,10 @@ impl Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.scheme, self.authority)
+        match &self.socket {
+            Some(path) => write!(f, "{}", path.display()),
+            None => write!(f, "{}://{}", self.scheme, self.authority),
+        }
     }
 }
 

@@ -1,19 +1,22 @@
 //! The HTTP client: connections, TLS, versions.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use changefeed_core::{Error, ErrorKind, Result};
 use http_body_util::Full;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use rustls_pki_types::{CertificateDer, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore, client::danger::ServerCertVerifier, crypto::ring};
 
-use crate::trust::Anyone;
+use crate::{
+    connector::Connector,
+    roots::{Roots, Source, in_pem},
+    trust::Anyone,
+};
 
 /// Idle connections are closed by the client: earlier than by the server, which waits 60 s for the next request. A
 /// request that meets a closing connection would leave a write unknown.
@@ -44,7 +47,7 @@ pub enum HttpVersion {
 }
 
 /// A client that keeps connections.
-pub(crate) type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+pub(crate) type Http = Client<Connector, Full<Bytes>>;
 
 /// Whose certificates are trusted.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +56,8 @@ pub(crate) enum Trust<'a> {
     System,
     /// These, in PEM form.
     Certificates(&'a str),
+    /// Those in a file in PEM form, which may change.
+    File(&'a Path),
     /// Any: for a server on this machine.
     Anyone,
 }
@@ -70,6 +75,15 @@ pub(crate) fn client(secure: bool, version: HttpVersion, trust: Trust<'_>, conne
         HttpVersion::Http1 => connector.enable_http1().wrap_connector(tcp),
         HttpVersion::Http2 => connector.enable_http2().wrap_connector(tcp),
     };
+    Ok(build(Connector::Network(connector), version))
+}
+
+/// Makes a client that connects to a socket in the file system.
+pub(crate) fn socket_client(path: &Path) -> Http {
+    build(Connector::Socket(path.into()), HttpVersion::Http1)
+}
+
+fn build(connector: Connector, version: HttpVersion) -> Http {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
         .pool_idle_timeout(IDLE)
@@ -81,40 +95,27 @@ pub(crate) fn client(secure: bool, version: HttpVersion, trust: Trust<'_>, conne
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .http2_keep_alive_timeout(KEEP_ALIVE);
-    Ok(builder.build(connector))
+    builder.build(connector)
 }
 
 fn tls(secure: bool, trust: Trust<'_>) -> Result<ClientConfig> {
     let refused = |message: String| Error::new(ErrorKind::InvalidArgument, message);
-    let mut roots = RootCertStore::empty();
-    match trust {
-        Trust::Certificates(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate = certificate.map_err(|error| refused(unreadable(&error)))?;
-                roots.add(certificate).map_err(|error| refused(unreadable(&error)))?;
-            }
-            if roots.is_empty() {
-                return Err(refused(
-                    "the certificate holds no BEGIN CERTIFICATE block: pass it in PEM form".to_owned(),
-                ));
-            }
-        }
-        // What cannot be read is missing later, and the refused certificate is then named.
-        Trust::System if secure => {
-            let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        Trust::System | Trust::Anyone => {}
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| refused(format!("set up TLS: {error}")))?;
-    if let Trust::Anyone = trust {
-        let anyone = Arc::new(Anyone(Arc::new(ring::default_provider())));
-        return Ok(config.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth());
-    }
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
-}
-
-fn unreadable(error: &dyn fmt::Display) -> String {
-    format!("the certificate cannot be read: {error}: pass it in PEM form")
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Trust::Certificates(pem) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in in_pem(pem.as_bytes()).map_err(refused)? {
+                roots.add(certificate).map_err(|error| refused(format!("the certificate cannot be used: {error}")))?;
+            }
+            return Ok(config.with_root_certificates(roots).with_no_client_auth());
+        }
+        Trust::File(path) => Arc::new(Roots::load(Source::File(path.to_owned()), provider)?),
+        Trust::System if secure => Arc::new(Roots::load(Source::System, provider)?),
+        Trust::System => return Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth()),
+        Trust::Anyone => Arc::new(Anyone(provider)),
+    };
+    Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }

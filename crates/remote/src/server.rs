@@ -1,14 +1,19 @@
 //! The server as a store: where it is, how it is reached, its databases.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use changefeed_core::{Catalog, Clock, Database, Error, ErrorKind, Result, SystemClock};
 
 use crate::{
     catalog::RemoteCatalog,
     endpoint::Endpoint,
-    http::{self, HttpVersion, Trust},
-    key::Key,
+    http::{self, Http, HttpVersion, Trust},
+    key::{EMULATOR_KEY, Key},
     transport::Transport,
     trust::is_loopback,
     watch::Watcher,
@@ -21,6 +26,7 @@ pub struct Builder {
     endpoint: String,
     key: Result<Key>,
     certificate: Option<String>,
+    certificate_file: Option<PathBuf>,
     trusts_loopback: bool,
     version: HttpVersion,
     timeout: Duration,
@@ -34,6 +40,14 @@ impl Builder {
     /// self-signed`, or that of its authority. Default: those of the operating system.
     pub fn certificate(mut self, pem: impl Into<String>) -> Self {
         self.certificate = Some(pem.into());
+        self
+    }
+
+    /// A file with certificates in PEM form that are trusted instead of those of the operating system. It is read again when
+    /// the server presents a certificate that it does not vouch for: after a certificate was replaced, write the new
+    /// one into the file, and programs that run go on. Default: those of the operating system, which are read again, too.
+    pub fn certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.certificate_file = Some(path.into());
         self
     }
 
@@ -78,21 +92,38 @@ impl Builder {
     /// Makes the client. Connections are made by the first calls.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the endpoint is not a URL, the key not base64 or the certificate not PEM.
+    /// [`ErrorKind::InvalidArgument`] if the endpoint is not a URL, the key not base64, the certificate not PEM, or its file
+    /// cannot be read.
     pub fn connect(self) -> Result<Server> {
         let endpoint = Endpoint::parse(&self.endpoint)?;
         if self.timeout.is_zero() || self.connect_timeout.is_zero() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a timeout is zero: allow at least a millisecond"));
         }
-        let trust = match &self.certificate {
-            Some(pem) => Trust::Certificates(pem),
-            None if self.trusts_loopback && is_loopback(endpoint.host()) => Trust::Anyone,
-            None => Trust::System,
+        let trust = match (&self.certificate, &self.certificate_file) {
+            (Some(_), Some(_)) => {
+                let message = "both a certificate and a file with certificates are given: pass one of them";
+                return Err(Error::new(ErrorKind::InvalidArgument, message));
+            }
+            (Some(pem), None) => Trust::Certificates(pem),
+            (None, Some(path)) => Trust::File(path),
+            (None, None) if self.trusts_loopback && is_loopback(endpoint.host()) => Trust::Anyone,
+            (None, None) => Trust::System,
         };
         let http = http::client(endpoint.is_secure(), self.version, trust, self.connect_timeout)?;
-        let (clock, timeout, retries) = (self.clock, self.timeout, self.retries);
-        let transport =
-            Arc::new(Transport { http, endpoint, key: self.key?, clock, timeout, retries, buffers: Arc::default() });
+        self.server(http, endpoint)
+    }
+
+    fn server(self, http: Http, endpoint: Endpoint) -> Result<Server> {
+        let transport = Arc::new(Transport {
+            http,
+            endpoint,
+            key: self.key?,
+            clock: self.clock,
+            timeout: self.timeout,
+            retries: self.retries,
+            certificate_file: self.certificate_file,
+            buffers: Arc::default(),
+        });
         let watcher = Watcher::new(Arc::clone(&transport));
         Ok(Server { client: Arc::new(Client { transport, watcher }) })
     }
@@ -119,7 +150,7 @@ pub(crate) struct Client {
 /// ```
 #[derive(Clone)]
 pub struct Server {
-    client: Arc<Client>,
+    pub(crate) client: Arc<Client>,
 }
 
 impl Server {
@@ -132,12 +163,21 @@ impl Server {
         Self::builder(endpoint, key).connect()
     }
 
+    /// The program of the same user that has a store open and offers its admin endpoint at the socket `path`.
+    ///
+    /// # Errors
+    /// None that are known. Whether the program can be reached shows with the first call.
+    pub fn connect_to_socket(path: &Path) -> Result<Self> {
+        Self::builder("", EMULATOR_KEY).server(http::socket_client(path), Endpoint::socket(path))
+    }
+
     /// Settings to choose before connecting.
     pub fn builder(endpoint: &str, key: &str) -> Builder {
         Builder {
             endpoint: endpoint.to_owned(),
             key: Key::parse(key),
             certificate: None,
+            certificate_file: None,
             trusts_loopback: false,
             version: HttpVersion::Auto,
             timeout: Duration::from_secs(10),

@@ -1,6 +1,6 @@
 //! One call: signed, sent, bounded in time, repeated where that is safe.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use changefeed_core::{Clock, Effect, Error, ErrorKind, Result};
@@ -40,6 +40,8 @@ pub(crate) struct Transport {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timeout: Duration,
     pub(crate) retries: u32,
+    /// Where a certificate that is not trusted is to be written to.
+    pub(crate) certificate_file: Option<PathBuf>,
     /// For answers.
     pub(crate) buffers: Arc<Buffers>,
 }
@@ -90,9 +92,14 @@ impl Transport {
         }
     }
 
-    fn request(&self, target: &Target, body: Bytes) -> Result<Request<Full<Bytes>>> {
+    /// The time that requests are signed with.
+    pub(crate) fn date(&self) -> String {
         let now = std::time::UNIX_EPOCH + Duration::from_millis(self.clock.wall().as_millis());
-        let date = httpdate::fmt_http_date(now);
+        httpdate::fmt_http_date(now)
+    }
+
+    fn request(&self, target: &Target, body: Bytes) -> Result<Request<Full<Bytes>>> {
+        let date = self.date();
         let authorization = self.key.authorization(Method::POST.as_str(), PREFIX, &target.link(), &date);
         Request::builder()
             .method(Method::POST)
@@ -105,10 +112,10 @@ impl Transport {
             .map_err(|error| Error::new(ErrorKind::InvalidArgument, "make the request").with_source(error))
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failed> {
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failed> {
         let response = self.http.request(request).await.map_err(|error| {
             let failed = if error.is_connect() { Failed::NotSent } else { Failed::Sent };
-            failed(connect_error(&self.endpoint, error))
+            failed(connect_error(&self.endpoint, self.certificate_file.as_deref(), error))
         })?;
         let (parts, body) = response.into_parts();
         let body = whole(body, &self.buffers).await.map_err(|error| {
@@ -150,7 +157,7 @@ async fn whole(mut body: Incoming, buffers: &Arc<Buffers>) -> hyper::Result<Byte
 }
 
 /// A call without an answer.
-enum Failed {
+pub(crate) enum Failed {
     /// It never left this machine.
     NotSent(Error),
     /// It may have arrived.

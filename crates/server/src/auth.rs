@@ -1,4 +1,4 @@
-//! Who may ask: the signature of the account's key over verb, resource and date.
+//! Authentication: the signature over method, resource and date, made with a key of the account.
 
 use std::{fmt, time::Duration};
 
@@ -10,17 +10,17 @@ use sha2::Sha256;
 
 use crate::path::{PARTITION_KEY, Path};
 
-/// The key that every local emulator has, and that everybody knows.
+/// The well-known public key of Cosmos DB emulators.
 pub const EMULATOR_KEY: &str =
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
 
-/// How far the date of a request may be off.
+/// The largest difference between the date of a request and the server's clock.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
 
 /// The longest authorization header that is looked at.
 const MAX_HEADER_BYTES: usize = 4096;
 
-/// What a key allows.
+/// The permissions of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Everything.
@@ -55,7 +55,7 @@ impl Key {
 }
 
 impl Keys {
-    /// The public key of emulators. Only good on the loopback interface.
+    /// The public key of emulators. Accepted on the loopback interface only.
     pub fn emulator() -> Self {
         let key = STANDARD.decode(EMULATOR_KEY).ok().and_then(|key| Key::new(Access::Full, &key));
         Self(key.into_iter().collect())
@@ -65,7 +65,7 @@ impl Keys {
     /// Empty lines and lines that begin with `#` are left out.
     ///
     /// # Errors
-    /// A sentence that says which line is wrong, without the key.
+    /// Names the line that is not valid, without its key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -96,12 +96,22 @@ impl Keys {
         }
     }
 
-    /// Whether the public key of emulators is among them.
+    /// Returns `true` if the public key of emulators is among them.
     pub fn has_emulator_key(&self) -> bool {
         self.0.iter().any(|key| key.is_emulators)
     }
 
-    /// What a signature over `text` allows. All keys are tried, whichever fits.
+    /// Returns whether a text is one of the keys that may read only, in base64. For clients that cannot sign.
+    pub(crate) fn is_read_only(&self, text: &str) -> bool {
+        const PROOF: &str = "bearer";
+        let shown = STANDARD.decode(text.trim()).ok().filter(|key| !key.is_empty());
+        let Some(shown) = shown.and_then(|key| Key::new(Access::ReadOnly, &key)) else { return false };
+        // Compared by what they sign, in constant time.
+        let proof = shown.over(PROOF).finalize().into_bytes();
+        self.access(&proof, PROOF) == Some(Access::ReadOnly)
+    }
+
+    /// Returns the access of the key that signed `text`. All keys are always compared, so that timing reveals nothing.
     fn access(&self, signature: &[u8], text: &str) -> Option<Access> {
         let mut found = None;
         for key in &self.0 {
@@ -191,10 +201,10 @@ pub struct Signed<'a> {
     pub date: Option<&'a str>,
 }
 
-/// Decides what a request may do.
+/// Checks the signature of a request and returns its access.
 ///
 /// # Errors
-/// Says why it may do nothing.
+/// The reason of the refusal.
 pub fn authorize(
     keys: &Keys,
     verb: &str,
@@ -238,7 +248,7 @@ pub fn authorize(
 /// The signature in an authorization header.
 ///
 /// # Errors
-/// Says what is wrong with the header.
+/// The reason of the refusal.
 pub fn parse(header: &str) -> Result<Vec<u8>, Refusal> {
     if header.len() > MAX_HEADER_BYTES {
         return Err(Refusal::Malformed);

@@ -1,4 +1,4 @@
-//! Trouble on demand: throttling, and injected answers. Only through our own calls.
+//! Fault injection: throttling and error responses on request, through our own calls only.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    path::{Path, Target},
-    problem::Problem,
+    error::ApiError,
+    router::path::{Path, Target},
 };
 
-/// How many faults may wait at once.
+/// The most faults at once.
 const MAX_FAULTS: usize = 1000;
 
-/// Answers with 429 until a moment.
+/// Throttling: 429 until a point in time.
 #[derive(Clone, Debug)]
 struct Throttle {
     container: Option<String>,
@@ -26,16 +26,16 @@ struct Throttle {
     retry_after: Duration,
 }
 
-/// An answer to give instead of the real one.
+/// An error response to send instead of the real response.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Fault {
-    /// The status to answer with.
+    /// The status of the response.
     status: u16,
     /// The substatus, if any.
     #[serde(default)]
     substatus: Option<u32>,
-    /// How often.
+    /// The number of requests that it affects.
     #[serde(default = "once")]
     count: u32,
     /// Only for requests of this method.
@@ -44,10 +44,10 @@ pub(crate) struct Fault {
     /// Only for paths that contain this.
     #[serde(default)]
     path_contains: Option<String>,
-    /// Whether the request is carried out before its answer is replaced: an outcome unknown to the client.
+    /// Whether the request is performed before its response is replaced: the outcome is unknown to the client.
     #[serde(default)]
     after: bool,
-    /// What `x-ms-retry-after-ms` says.
+    /// The value of `x-ms-retry-after-ms`.
     #[serde(default)]
     retry_after_ms: Option<u64>,
 }
@@ -56,7 +56,7 @@ fn once() -> u32 {
     1
 }
 
-/// The trouble that is on.
+/// The faults that are active.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     any: AtomicBool,
@@ -64,16 +64,16 @@ pub(crate) struct Faults {
     faults: Mutex<Vec<Fault>>,
 }
 
-/// What a request will meet.
+/// The fault that hits a request.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// This answer, and nothing is done.
-    Before(Problem),
-    /// It is done, and then this answer.
-    After(Problem),
+pub(crate) enum InjectedFault {
+    /// The request is not performed.
+    Before(ApiError),
+    /// The request is performed, and its response replaced.
+    After(ApiError),
 }
 
-/// Whether a request is a call of an operator, which no fault hits.
+/// Returns `true` for calls of operators, which faults do not affect.
 fn is_operators(path: &Path<'_>) -> bool {
     matches!(&path.target, Target::Admin(name) if changefeed_protocol::Target::parse(name).is_none())
 }
@@ -99,20 +99,26 @@ impl Faults {
         Ok(())
     }
 
-    /// Ends all trouble.
+    /// Removes all faults.
     pub(crate) fn clear(&self) {
         self.throttles.lock().clear();
         self.faults.lock().clear();
         self.any.store(false, Ordering::Release);
     }
 
-    /// What waits for a request.
-    pub(crate) fn trouble(&self, method: &str, raw_path: &str, path: &Path<'_>, clock: &dyn Clock) -> Option<Trouble> {
+    /// Returns the fault that hits a request, if any.
+    pub(crate) fn next_fault(
+        &self,
+        method: &str,
+        raw_path: &str,
+        path: &Path<'_>,
+        clock: &dyn Clock,
+    ) -> Option<InjectedFault> {
         if !self.any.load(Ordering::Acquire) || is_operators(path) {
             return None;
         }
         if let Some(wait) = self.throttled(path, clock.wall()) {
-            return Some(Trouble::Before(Problem::throttled(wait)));
+            return Some(InjectedFault::Before(ApiError::throttled(wait)));
         }
         let mut faults = self.faults.lock();
         let at = faults.iter().position(|fault| {
@@ -121,10 +127,10 @@ impl Faults {
         })?;
         let fault = faults.get_mut(at)?;
         let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut problem = Problem::new(status, "this answer was asked for by an injected fault");
-        problem.substatus = fault.substatus;
-        problem.retry_after = fault.retry_after_ms.map(Duration::from_millis);
-        let trouble = if fault.after { Trouble::After(problem) } else { Trouble::Before(problem) };
+        let mut error = ApiError::new(status, "this answer was asked for by an injected fault");
+        error.substatus = fault.substatus;
+        error.retry_after = fault.retry_after_ms.map(Duration::from_millis);
+        let trouble = if fault.after { InjectedFault::After(error) } else { InjectedFault::Before(error) };
         fault.count = fault.count.saturating_sub(1);
         if fault.count == 0 {
             faults.remove(at);

@@ -14,47 +14,33 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 //! ```
 //!
-//! What works, what is refused and how: `docs/compatibility.md`. *Layers:* [`Server`] accepts connections (`net`) and
-//! reads requests; `path` and [`auth`] say what they are about and who asks; `service` finds who answers; bodies are
-//! put together by `render` without parsing items.
+//! `docs/compatibility.md` lists what is supported. *Layers:* `net` accepts connections and reads requests; `router` parses
+//! the path ([`path`]), checks the signature ([`auth`]) and calls a handler; `handlers` implement each resource;
+//! `containers` caches the containers in use; `wire` is the format of requests and responses, built without parsing items.
 
-mod account;
-mod activity;
-mod admin;
 pub mod auth;
-mod batch;
-pub mod binary_json;
-mod charges;
-mod contract;
-mod exchange;
+mod containers;
+mod error;
 mod faults;
-mod feed;
-mod host_check;
-mod indexing;
-mod items;
-mod json_tokens;
-mod lists;
-mod names;
+mod handlers;
+mod headers;
+mod metrics;
 mod net;
-mod offers;
-mod open;
-mod partition_key_delete;
 pub mod patch;
-pub mod path;
-mod problem;
-mod query;
-mod render;
-mod scope;
+mod router;
 mod server;
-mod service;
-mod session;
+mod state;
 mod storage;
-mod unique_keys;
-mod verify;
+mod wire;
 
 pub use self::{
-    net::tls::{Certificate, Tls, self_signed},
-    server::{Builder, Limits, Server},
-    storage::{Health, Storage},
-    verify::{Findings, verify},
+    containers::verify::{Findings, verify},
+    net::{
+        limits::Limits,
+        tls::{Certificate, Tls, self_signed},
+    },
+    router::path,
+    server::{Builder, Server, SocketServer},
+    storage::{Health, Storage, StoredFiles},
+    wire::binary_json,
 };

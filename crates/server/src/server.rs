@@ -1,103 +1,31 @@
 //! The server: settings, start, stop.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use changefeed_core::{Catalog, Clock, Error, ErrorKind, Result, SystemClock};
 use parking_lot::RwLock;
 
 use crate::{
-    activity::Activities,
     auth::Keys,
-    contract::watch::Watches,
+    containers::{container_cache::ContainerCache, previous_images::PreviousImages},
     faults::Faults,
+    handlers::{
+        contract::watch::Watches, metrics::Render, open_backups::OpenBackups, query::kept::KeptQueries,
+        workers::Workers,
+    },
+    metrics::ServerMetrics,
     net::{
-        self, Listening,
-        connection::Serving,
-        failures::Failures,
+        activity::ActivityIds,
+        auth_throttle::AuthThrottle,
+        limits::Limits,
+        listen::{Listening, listen},
         memory::MemoryBudget,
+        socket::{self, SocketListening},
         tls::{Reload, Tls},
     },
-    open::Containers,
-    query::{KeptQueries, Workers},
-    service::Service,
+    state::ServerState,
     storage::Storage,
 };
-
-/// Resource limits.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// The longest body of a request, in bytes. Default: 4 MiB, a batch of 2 MiB with room for escapes.
-    pub max_body_bytes: usize,
-    /// The most headers of a request. Default: 100.
-    pub max_headers: usize,
-    /// The most bytes of all headers together, no less than 8 KiB. Default: 64 KiB, since session tokens grow with
-    /// ranges.
-    pub max_header_bytes: usize,
-    /// The most connections in all; fewer if the process may not open enough files, so that some are left for the store.
-    /// Default: 4,096.
-    pub max_connections: usize,
-    /// The most connections from one address. Default: 2,048.
-    pub max_connections_per_address: usize,
-    /// The most requests at once on one HTTP/2 connection. Default: 256.
-    pub max_streams: u32,
-    /// How long a client may take for the headers of a request, also after the one before. Default: 60 s.
-    pub header_timeout: Duration,
-    /// How long a client may take for a body. Default: 30 s.
-    pub body_timeout: Duration,
-    /// How long a client may take nothing, or less than 64 KiB, of a response that waits for it. Default: 30 s.
-    pub write_timeout: Duration,
-    /// How many bytes the bodies of all requests and responses under way hold together before new requests are answered
-    /// with 429. Those that have begun go on, so a few more are possible. Default: 256 MiB.
-    pub max_memory_bytes: usize,
-    /// How often a silent HTTP/2 client is asked whether it is there, and how long it may take to say so. Default:
-    /// 30 s.
-    pub keep_alive: Duration,
-    /// After this time a page of a query ends, complete or not; its continuation goes on. Default: 1 s; Cosmos DB allows
-    /// itself five times as much.
-    pub query_time: Duration,
-    /// How long requests under way may take when the server stops. Default: 10 s.
-    pub grace: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_body_bytes: 4 * 1024 * 1024,
-            max_headers: 100,
-            max_header_bytes: 64 * 1024,
-            max_connections: 4096,
-            max_connections_per_address: 2048,
-            max_streams: 256,
-            header_timeout: Duration::from_secs(60),
-            body_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(30),
-            max_memory_bytes: 256 * 1024 * 1024,
-            keep_alive: Duration::from_secs(30),
-            query_time: Duration::from_secs(1),
-            grace: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Limits {
-    /// Fewer bytes of headers than any server reads at once.
-    const LEAST_HEADER_BYTES: usize = 8 * 1024;
-
-    /// Refuses what cannot be kept, before a client finds out.
-    fn check(&self) -> Result<()> {
-        let most = tokio::sync::Semaphore::MAX_PERMITS;
-        let problem = if self.max_header_bytes < Self::LEAST_HEADER_BYTES {
-            format!("max_header_bytes is {}: allow at least {}", self.max_header_bytes, Self::LEAST_HEADER_BYTES)
-        } else if self.max_connections == 0 || self.max_connections > most {
-            format!("max_connections is {}: allow 1 to {most}", self.max_connections)
-        } else if self.max_connections_per_address == 0 {
-            "max_connections_per_address is 0: allow at least one".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(Error::new(ErrorKind::InvalidArgument, problem))
-    }
-}
 
 /// Settings of a server, before it starts.
 #[derive(Debug)]
@@ -116,6 +44,8 @@ pub struct Builder {
     plain_beyond_loopback: bool,
     account_hosts: Vec<String>,
     storage: Option<Arc<dyn Storage>>,
+    previous_images: bool,
+    render_metrics: Option<Render>,
 }
 
 impl Builder {
@@ -134,6 +64,8 @@ impl Builder {
             plain_beyond_loopback: false,
             account_hosts: Vec::new(),
             storage: None,
+            previous_images: false,
+            render_metrics: None,
         }
     }
 
@@ -161,16 +93,24 @@ impl Builder {
         self
     }
 
-    /// A name under which clients reach the server. With the emulator's key, which everybody knows, requests under other
-    /// names than this, `localhost` and loopback addresses are refused. Default: none.
+    /// A host name of the server. With the emulator's public key, requests under other names than this, `localhost` and
+    /// loopback addresses are refused. Default: none.
     pub fn account_host(mut self, host: impl Into<String>) -> Self {
         self.account_hosts.push(host.into());
         self
     }
 
-    /// Where `/healthz` and verification ask about the store itself. Default: nowhere; the store counts as well.
+    /// The source of `/healthz` and of verification. Default: none; the store is reported as healthy.
     pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
         self.storage = Some(storage);
+        self
+    }
+
+    /// What `/metrics` answers: the metrics of the process in the text format of Prometheus, from the recorder that the
+    /// program has installed. Clients on this machine need no key; others send a read-only key as
+    /// `Authorization: Bearer KEY`. Default: nothing is at `/metrics`.
+    pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.render_metrics = Some(Render(Arc::new(render)));
         self
     }
 
@@ -180,27 +120,34 @@ impl Builder {
         self
     }
 
-    /// How many ranges a new container begins with. Default: as many as its throughput needs, as in Azure: one for each
+    /// The number of ranges of a new container. Default: as many as its throughput needs, as in Azure: one for each
     /// 10,000 request units a second; raising the throughput splits ranges.
     pub fn ranges(mut self, ranges: usize) -> Self {
         self.ranges = Some(ranges);
         self
     }
 
-    /// How long the feed of all versions and deletes looks back in containers whose `changeFeedPolicy` does not say;
-    /// none: it is off there. As in an account with continuous backup. Default: 10 minutes.
+    /// The retention of all-versions mode in containers without a `changeFeedPolicy`; none turns the mode off for them. As
+    /// in an account with continuous backup. Default: 10 minutes.
     pub fn retention(mut self, retention: Option<Duration>) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Whether faults may be injected through our own calls. Default: not.
+    /// Returns `true` if changes of all-versions mode carry the previous version of replaced and deleted items in containers without
+    /// a `previousImageRetentionPolicy`. Default: `false`, as in an account of Cosmos DB.
+    pub fn previous_images(mut self, included: bool) -> Self {
+        self.previous_images = included;
+        self
+    }
+
+    /// Returns `true` if faults may be injected through our own calls. Default: not.
     pub fn allow_faults(mut self, allowed: bool) -> Self {
         self.faults = allowed;
         self
     }
 
-    /// Where the time comes from. Default: the operating system.
+    /// The clock. Default: the operating system's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -210,13 +157,13 @@ impl Builder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for settings that are not safe, [`ErrorKind::Io`] if the address is taken.
-    pub async fn start(self) -> Result<Server> {
+    pub async fn start(mut self) -> Result<Server> {
         let refuse = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
-        let (listen, is_loopback) = (self.listen, self.listen.ip().is_loopback());
-        let keys = match self.keys {
+        let (address, is_loopback) = (self.listen, self.listen.ip().is_loopback());
+        let keys = match self.keys.take() {
             Some(keys) if keys.has_emulator_key() && !is_loopback => {
                 return refuse(format!(
-                    "everybody knows the emulator's key, so it is not good for {listen}: make another with `openssl \
+                    "the emulator's key is public, so it is not accepted for {address}: create another with `openssl \
                      rand -base64 48`"
                 ));
             }
@@ -224,25 +171,51 @@ impl Builder {
             None if is_loopback => Keys::emulator(),
             None => {
                 return refuse(format!(
-                    "listening on {listen} needs a key of your own, since others can reach it: make one with `openssl \
+                    "listening on {address} needs a key of your own, since others can reach it: make one with `openssl \
                      rand -base64 48 > key` and pass --key-file key"
                 ));
             }
         };
         if self.tls.is_none() && !is_loopback && !self.plain_beyond_loopback {
             return refuse(format!(
-                "listening on {listen} without TLS shows all data to the network: pass --tls self-signed or --tls \
+                "listening on {address} without TLS shows all data to the network: pass --tls self-signed or --tls \
                  CERT,KEY, or --allow-plain if something in front speaks TLS"
             ));
         }
+        let tls = self.tls.take();
+        let bad_tls = |message: String| Error::new(ErrorKind::InvalidArgument, message);
+        let certificate = tls.map(Reload::new).transpose().map_err(bad_tls)?.map(Arc::new);
+        let state = self.state(keys)?;
+        let listening = listen(address, Arc::clone(&state), certificate).await.map_err(|error| {
+            Error::new(ErrorKind::Io, format!("listen on {address}: choose another address with --listen"))
+                .with_source(error)
+        })?;
+        Ok(Server { listening, state })
+    }
+
+    /// Starts to listen on a socket in the file system, which only this user can reach, in place of any that a process
+    /// left there. Clients sign with the emulator's key; settings about addresses, keys and TLS have no effect.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for settings that make no sense, [`ErrorKind::Io`] if the socket cannot be made.
+    pub fn start_on_socket(self, path: &Path) -> Result<SocketServer> {
+        let state = self.state(Keys::emulator())?;
+        let listening = socket::listen(path, Arc::clone(&state)).map_err(|error| {
+            Error::new(ErrorKind::Io, format!("make the socket {}", path.display())).with_source(error)
+        })?;
+        Ok(SocketServer { listening, state })
+    }
+
+    /// What connections share.
+    fn state(self, keys: Keys) -> Result<Arc<ServerState>> {
         if let Some(ranges) = self.ranges.filter(|ranges| *ranges == 0 || *ranges > 1000) {
-            return refuse(format!("a container begins with 1 to 1000 ranges, not {ranges}"));
+            let message = format!("a container begins with 1 to 1000 ranges, not {ranges}");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         self.limits.check()?;
-        let bad_tls = |message: String| Error::new(ErrorKind::InvalidArgument, message);
-        let certificate = self.tls.map(Reload::new).transpose().map_err(bad_tls)?.map(Arc::new);
-        let service = Service {
-            containers: Containers::new(Arc::clone(&self.catalog), Arc::clone(&self.clock)),
+        let images = if self.previous_images { PreviousImages::ALL } else { PreviousImages::default() };
+        Ok(Arc::new(ServerState {
+            containers: ContainerCache::new(Arc::clone(&self.catalog), Arc::clone(&self.clock), images),
             catalog: self.catalog,
             clock: self.clock,
             keys: RwLock::new(keys),
@@ -254,30 +227,24 @@ impl Builder {
             watches: Watches::default(),
             account_hosts: self.account_hosts,
             storage: self.storage,
-            query_time: self.limits.query_time,
+            backups: OpenBackups::default(),
             workers: Workers::new(),
             kept_queries: KeptQueries::default(),
-        };
-        let serving = Arc::new(Serving {
-            service,
             memory: Arc::new(MemoryBudget::new(self.limits.max_memory_bytes)),
             limits: self.limits,
-            failures: Failures::default(),
-            activities: Activities::new(),
-        });
-        let listening = net::listen(listen, Arc::clone(&serving), certificate).await.map_err(|error| {
-            Error::new(ErrorKind::Io, format!("listen on {listen}: choose another address with --listen"))
-                .with_source(error)
-        })?;
-        Ok(Server { listening, serving })
+            auth_throttle: AuthThrottle::default(),
+            activity_ids: ActivityIds::new(),
+            metrics: ServerMetrics::new(),
+            render_metrics: self.render_metrics,
+        }))
     }
 }
 
-/// A server that listens. Dropping it cuts everything off; [`Server::stop`] ends in good order.
+/// A running server. Dropping it closes all connections at once; [`Server::stop`] completes running requests first.
 #[derive(Debug)]
 pub struct Server {
     listening: Listening,
-    serving: Arc<Serving>,
+    state: Arc<ServerState>,
 }
 
 impl Server {
@@ -286,7 +253,7 @@ impl Server {
         Builder::new(catalog)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.listening.address
     }
@@ -306,7 +273,7 @@ impl Server {
     /// Reads the files of the certificate again. Connections that are open keep the old one.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if they are not good; the old certificate stays in use.
+    /// [`ErrorKind::InvalidArgument`] if they are not valid; the old certificate stays in use.
     pub fn reload_certificate(&self) -> Result<()> {
         match &self.listening.certificate {
             Some(certificate) => {
@@ -316,27 +283,47 @@ impl Server {
         }
     }
 
-    /// Exchanges the keys. Connections stay; requests signed with a key that is gone are refused.
+    /// Replaces the keys. Connections stay open; requests signed with a removed key are refused.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the emulator's key is among them and others can reach the server.
     pub fn set_keys(&self, keys: Keys) -> Result<()> {
         if keys.has_emulator_key() && !self.address().ip().is_loopback() {
-            let message = "everybody knows the emulator's key: it is good on the loopback interface only";
+            let message = "the emulator's key is public: it is accepted on the loopback interface only";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        *self.serving.service.keys.write() = keys;
+        *self.state.keys.write() = keys;
         Ok(())
     }
 
-    /// Accepts no more, answers what is under way, closes.
+    /// Stops accepting connections, completes running requests, closes.
     pub async fn stop(self) {
-        self.serving.service.watches.close();
+        self.state.watches.close();
         self.listening.stop().await;
     }
 
     /// Returns if the server can no longer accept connections.
     pub async fn failed(&mut self) {
         self.listening.failed().await;
+    }
+}
+
+/// A server on a socket in the file system. Dropping it cuts everything off and removes the socket.
+#[derive(Debug)]
+pub struct SocketServer {
+    listening: SocketListening,
+    state: Arc<ServerState>,
+}
+
+impl SocketServer {
+    /// Where the socket is.
+    pub fn path(&self) -> &Path {
+        self.listening.path()
+    }
+
+    /// Accepts no more, answers what is under way, removes the socket.
+    pub async fn stop(self) {
+        self.state.watches.close();
+        self.listening.stop().await;
     }
 }

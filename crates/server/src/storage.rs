@@ -1,46 +1,53 @@
-//! What a server asks of its store beside databases and containers: whether it is well, and whether its files are.
+//! The interface to the store beside databases and containers: health and verification.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use changefeed_core::Result;
-use hyper::StatusCode;
-use serde_json::json;
-
-use crate::exchange::Reply;
-
-/// The path under which anybody may ask whether the server is well, without a key.
-pub(crate) const HEALTH_PATH: &str = "/healthz";
 
 /// The condition of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Why the store refuses everything.
     pub stopped: Option<String>,
-    /// What fails at the moment and is tried again.
+    /// Operations that fail at the moment and are retried.
     pub problems: Vec<String>,
 }
 
-/// The part of a store that is not about databases. The program that knows the store plugs it in.
+/// Health and verification of a store. Implemented by the program that connects a store with the server.
 pub trait Storage: fmt::Debug + Send + Sync + 'static {
-    /// How the store is. Called often: must be quick.
+    /// Returns the condition of the store. Called often: must return quickly.
     fn health(&self) -> Health;
 
-    /// Reads everything that is stored, also what no reader needs any more, and returns how many bytes were good. May
-    /// block.
+    /// Reads everything that is stored, superseded records included, and returns the number of bytes verified. May block.
+    ///
+    /// # Errors
+    /// Names the damaged file and the remedy.
+    fn verify(&self) -> Result<u64>;
+
+    /// Takes a snapshot of the store's files, for a backup. May block.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn snapshot(&self) -> Result<Arc<dyn StoredFiles>>;
+}
+
+/// The files of a store at one moment.
+pub trait StoredFiles: fmt::Debug + Send + Sync + 'static {
+    /// The identity of the store.
+    fn store_id(&self) -> String;
+
+    /// The names of the files, and how many bytes they have.
+    fn files(&self) -> Vec<(String, u64)>;
+
+    /// Reads a file whole and checks its checksums. May block.
     ///
     /// # Errors
     /// What is damaged, and what to do about it.
-    fn verify(&self) -> Result<u64>;
-}
+    fn check(&self, name: &str) -> Result<()>;
 
-/// The answer to a question about health: 200 also for a store with problems that it can live with.
-pub(crate) fn health(storage: Option<&dyn Storage>) -> Reply {
-    let Health { stopped, mut problems } = storage.map(Storage::health).unwrap_or_default();
-    let (status, word) = match (&stopped, problems.is_empty()) {
-        (Some(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
-        (None, false) => (StatusCode::OK, "degraded"),
-        (None, true) => (StatusCode::OK, "ok"),
-    };
-    problems.extend(stopped);
-    Reply::json(status, &json!({ "status": word, "problems": problems }))
+    /// Reads up to `length` bytes of a file from `offset` on; fewer at its end. May block.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn read(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>>;
 }

@@ -100,7 +100,7 @@ impl Server {
 
     fn note_conflict(&self, write: &Write, lease: Option<&LeaseDocument>) {
         let (Write::Replace { .. }, Some(document)) = (write, lease) else { return };
-        if self.sim.leases.lock().is_held_by(self.process, &document.token) {
+        if self.sim.leases.lock().held_by(self.process, &document.token).is_some() {
             self.sim.cover(Sometimes::ConflictStillMine);
         }
     }

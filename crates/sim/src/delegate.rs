@@ -91,6 +91,8 @@ enum Behaviour {
 struct CallGuard<'a> {
     delegate: &'a Delegate,
     token: &'a str,
+    /// How many changes it has.
+    changes: usize,
     failed: bool,
     /// Whether the call watches `cancelled`, and has not seen it.
     watching: bool,
@@ -100,6 +102,7 @@ impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let Delegate { sim, process, host, .. } = self.delegate;
         sim.deliveries.lock().end(*process, self.token, self.failed);
+        sim.call_ended(*process, self.token, if self.failed { 0 } else { self.changes });
         let crashed = sim.scenario.network.panics > 0
             || sim.exec.is_dead(*process)
             || sim.leases.lock().dropped_at(*process).is_some();
@@ -130,7 +133,8 @@ impl Delegate {
         if self.sim.scenario.delegate.keeps_contexts {
             self.kept.lock().push(context.clone());
         }
-        let mut guard = CallGuard { delegate: &self, token: &token, failed: true, watching: false };
+        let mut guard =
+            CallGuard { delegate: &self, token: &token, changes: changes.len(), failed: true, watching: false };
         let (behaviour, pause) = self.plan(&changes);
         self.sim.log(format_args!(
             "{} calls {} changes {}..={} of lease {token}, attempt {}, {behaviour:?}",
@@ -201,6 +205,7 @@ impl Delegate {
             planned_only: plan.is_planned_only(),
             partial: plan.workload.unparsable_per_mille > 0,
             reliable: self.is_reliable(),
+            most: plan.processor.max_concurrent_calls,
         };
         let mut cover = |what| sim.cover(what);
         let begun = sim.deliveries.lock().begin(&call, sim.exec.now(), &mut oracle, &sim.leases.lock(), &mut cover);

@@ -75,11 +75,11 @@ pub async fn duplicate(sim: &Arc<Simulation>, pick: u64) {
 /// Rewrites all documents as an old .NET fleet would have left them: no ranges, no state of ours, and a checkpoint in
 /// every lease.
 pub async fn make_legacy(sim: &Arc<Simulation>) {
-    let start = sim.oracle.lock().start_position().unwrap_or_default();
     for mut document in all(sim).await {
         let Some(members) = document.as_object_mut() else { continue };
         members.remove("properties");
         if let Some(token) = members.get("LeaseToken").cloned() {
+            let start = start_of(sim, token.as_str().unwrap_or_default());
             members.remove("FeedRange");
             members.remove("Mode");
             members.insert("PartitionId".to_owned(), token);
@@ -92,6 +92,12 @@ pub async fn make_legacy(sim: &Arc<Simulation>) {
         write(sim, &document).await;
     }
     sim.cover(Sometimes::Legacy);
+}
+
+/// Where the lease with this token stood at the first start.
+fn start_of(sim: &Simulation, token: &str) -> u64 {
+    let range = sim.leases.lock().by_token(token).and_then(|lease| lease.range.clone());
+    range.and_then(|range| sim.oracle.lock().start_position(&range)).unwrap_or_default()
 }
 
 /// An operator does what hosts ask for: writes the range into old leases that have none.

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use changefeed::{
-    AcceptsMode, Backoff, Changes, Context, DeadLetter, LeaseTiming, Loss, ManualContext, Notification, Processor,
-    ProcessorBuilder, RawChanges, Release, Running, Versions, runtime::Runtime,
+    AcceptsMode, Backoff, Changes, Context, DeadLetter, Failure, LeaseTiming, Loss, ManualContext, Notification,
+    Processor, ProcessorBuilder, RawChanges, Release, Running, Versions, runtime::Runtime,
 };
 use changefeed_core::{Container, Result, StartFrom};
 use parking_lot::Mutex;
@@ -173,6 +173,15 @@ impl HostProcess {
         if plan.forced_steal {
             builder = builder.steal_after((timing.expiration / 2).max(timing.renew));
         }
+        if let Some(calls) = plan.max_concurrent_calls {
+            builder = builder.max_concurrent_calls(calls);
+        }
+        if let Some(bytes) = plan.max_bytes_in_flight {
+            builder = builder.max_bytes_in_flight(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        if let Some(units) = plan.max_request_units_per_second {
+            builder = builder.max_request_units_per_second(units as f64);
+        }
         if plan.from_beginning {
             builder = builder.start_from(StartFrom::Beginning);
         }
@@ -225,6 +234,7 @@ impl HostProcess {
     /// Receives the notifications of the host.
     fn listener(&self) -> impl Fn(&Notification) + Send + Sync + 'static {
         let (sim, process, label) = (Arc::clone(&self.sim), self.process, Arc::clone(&self.label));
+        let host = self.host;
         let expiration = self.timing.expiration * 1000;
         move |notification| {
             sim.log(format_args!("{label} {notification:?}"));
@@ -234,10 +244,14 @@ impl HostProcess {
                 }
                 Notification::LeaseReleased(token, release) => {
                     let released = sim.deliveries.lock().released(process, token.as_str());
-                    released.and_then(|()| check_loss(&sim, process, expiration, token.as_str(), release))
+                    released.and_then(|()| check_loss(&sim, (host, process), expiration, token.as_str(), release))
                 }
-                Notification::Error(..) => {
+                Notification::Error(report) => {
                     sim.reports.lock().error(process, sim.exec.now());
+                    if let (Some(token), Failure::Delegate(_)) = (&report.lease, &report.failure) {
+                        // Items that do not parse never reach the delegate.
+                        sim.call_ended(process, token.as_str(), 0);
+                    }
                     Ok(())
                 }
                 Notification::Repaired(_) => {
@@ -253,10 +267,11 @@ impl HostProcess {
     }
 }
 
-/// S14: a lease is given up only if the store says that it is lost, or the host's own deadline has passed.
+/// S14: a lease is given up only if the store says that it is lost, or the host's own deadline has passed; not while its
+/// progress could still be stored.
 fn check_loss(
     sim: &Simulation,
-    process: ProcessId,
+    (host, process): (usize, ProcessId),
     expiration: u64,
     token: &str,
     release: &Release,
@@ -269,6 +284,15 @@ fn check_loss(
     if *loss == Loss::Expired {
         sim.cover(Sometimes::SelfFenced);
         let now = sim.exec.now();
+        let stored = leases.held_by(process, token).map(|lease| lease.document.position().unwrap_or(0));
+        let goes_on = !sim.scenario.is_manual() && sim.hosts.lock().is_started(host, process);
+        if let Some(stored) = stored.filter(|_| goes_on)
+            && let Some(lsn) = sim.deliveries.lock().handled_after(process, token, stored, &sim.oracle.lock())
+        {
+            let what =
+                format!("lease {token} was given up at the checkpoint {stored} while still held; {lsn} was handled");
+            return Err(("S14", what));
+        }
         // A response that arrives at this very moment may be handled after the decision.
         let since = leases.ownerships.confirmed_before(process, token, now).map(|begun| now - begun);
         let least = expiration * 7 / 10;
@@ -279,7 +303,7 @@ fn check_loss(
             _ => Ok(()),
         };
     }
-    if leases.is_held_by(process, token) {
+    if leases.held_by(process, token).is_some() {
         return Err(("S14", format!("lease {token} was given up as lost ({loss}), but is still held")));
     }
     Ok(())

@@ -98,7 +98,7 @@ impl Operator {
     async fn seek(&self, pick: Option<u64>, to: SeekTarget) {
         for _ in 0..TRIES {
             let Some(scope) = self.scope(pick) else { return };
-            match self.control.seek(self.target(to), scope).apply().await {
+            match self.control.seek(self.target(to, &scope), scope).apply().await {
                 Ok(moved) => return self.sim.log(format_args!("process {} moved {moved:?}", self.process)),
                 Err(error) => self.failed(&error).await,
             }
@@ -114,19 +114,30 @@ impl Operator {
         }
     }
 
-    fn target(&self, to: SeekTarget) -> SeekTo {
+    fn target(&self, to: SeekTarget, scope: &Scope) -> SeekTo {
         let part = |per_mille: u64, whole: u64| whole * per_mille / 1000;
         match to {
             SeekTarget::Beginning => SeekTo::Beginning,
             SeekTarget::Now => SeekTo::Now,
             SeekTarget::Time(per_mille) => SeekTo::Time(wall_at(part(per_mille, self.sim.exec.now()))),
             SeekTarget::Continuation(per_mille) => {
-                let oracle = self.sim.oracle.lock();
-                let at = usize::try_from(part(per_mille, oracle.len() as u64)).unwrap_or_default();
-                let lsn = oracle.get(at).map_or(0, |change| change.lsn);
+                // Ranges count for themselves: the position must lie before the end of all of them.
+                let lsn = part(per_mille, self.least_end(scope));
                 SeekTo::Continuation(Continuation::from_token(format!("\"{lsn}\"")))
             }
         }
+    }
+
+    /// Of the newest LSNs in the ranges of the leases, the least.
+    fn least_end(&self, scope: &Scope) -> u64 {
+        let (leases, oracle) = (self.sim.leases.lock(), self.sim.oracle.lock());
+        let is_meant = |token: &str| match scope {
+            Scope::Lease(only) => only.to_string() == token,
+            _ => true,
+        };
+        let meant = leases.leases().filter(|lease| is_meant(&lease.document.token));
+        let ends = meant.filter_map(|lease| Some(oracle.newest_position(lease.range.as_ref()?)));
+        ends.min().unwrap_or(0)
     }
 
     async fn failed(&self, error: &Error) {

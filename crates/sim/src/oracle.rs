@@ -100,10 +100,10 @@ impl Oracle {
         self.start.get_or_insert(if from_beginning { 0 } else { self.changes.len() });
     }
 
-    /// The position at the first start.
-    pub fn start_position(&self) -> Option<u64> {
-        let before = self.start?.checked_sub(1)?;
-        self.changes.get(before).map(|change| change.lsn)
+    /// The position of `range` at the first start.
+    pub fn start_position(&self, range: &KeyRange) -> Option<u64> {
+        let before = self.changes.get(..self.start?)?.iter().filter(|change| range.contains(&change.epk));
+        before.map(|change| change.lsn).max()
     }
 
     /// The index of a change by position and item.
@@ -144,11 +144,17 @@ impl Oracle {
         newest.into_iter().any(|change| change.lsn > lsn && range.contains(&change.epk))
     }
 
+    /// The position of the newest change of `range`; 0 if there is none.
+    pub fn newest_position(&self, range: &KeyRange) -> u64 {
+        self.in_range(range, 0).map(|(_, change)| change.lsn).max().unwrap_or(0)
+    }
+
     /// The position before the first change of `range` at or after a moment, in microseconds.
     pub fn position_before(&self, range: &KeyRange, micros: u64) -> u64 {
-        let first = self.changes.iter().find(|change| change.written_at >= micros && range.contains(&change.epk));
-        let last = || self.changes.iter().rev().find(|change| range.contains(&change.epk));
-        first.map(|change| change.lsn - 1).or_else(|| last().map(|change| change.lsn)).unwrap_or_default()
+        let inside = || self.changes.iter().filter(|change| range.contains(&change.epk));
+        let later = inside().filter(|change| change.written_at >= micros).map(|change| change.lsn);
+        // In a merged range an earlier LSN may have been given out later.
+        later.min().map(|lsn| lsn - 1).or_else(|| inside().map(|change| change.lsn).max()).unwrap_or_default()
     }
 
     /// Whether the feed shows this change.

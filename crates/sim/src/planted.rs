@@ -42,7 +42,7 @@ pub enum Seam {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 33] = [
         Self::Seam(Seam::LeaseWithoutIfMatch),
         Self::Seam(Seam::ClockFollowsWallClock),
         Self::Seam(Seam::ClockIgnoresSleep),
@@ -62,6 +62,8 @@ impl Planted {
         Self::Processor(Mutant::OldLeasesIgnored),
         Self::Processor(Mutant::DuplicateDocumentKept),
         Self::Processor(Mutant::NoSelfFencing),
+        Self::Processor(Mutant::OutageCountedAsSilence),
+        Self::Processor(Mutant::ProgressDroppedAtDeadline),
         Self::Processor(Mutant::CallNotRenewed),
         Self::Processor(Mutant::SlowReadDropped),
         Self::Processor(Mutant::GrantBeforeCheckpoint),
@@ -71,6 +73,9 @@ impl Planted {
         Self::Processor(Mutant::PanicUnreported),
         Self::Processor(Mutant::UnparsedDeadLettered),
         Self::Processor(Mutant::RetryOneByOne),
+        Self::Processor(Mutant::CallsUnlimited),
+        Self::Processor(Mutant::BytesUnlimited),
+        Self::Processor(Mutant::RequestUnitsUnlimited),
     ];
 
     /// The bug with this name.

@@ -6,7 +6,9 @@ use changefeed_core::{Catalog, Clock, Container, FeedRange, Mode, Timestamp};
 use parking_lot::Mutex;
 
 use crate::{
-    checks::{deliveries::Deliveries, key_range::KeyRange, lease_checker::LeaseChecker, reports::Reports},
+    checks::{
+        deliveries::Deliveries, key_range::KeyRange, lease_checker::LeaseChecker, limits::Limits, reports::Reports,
+    },
     coverage::{Coverage, Sometimes},
     exec::{Exec, ProcessId},
     hosts::Hosts,
@@ -88,6 +90,8 @@ pub struct Simulation {
     pub deliveries: Mutex<Deliveries>,
     /// What hosts have reported.
     pub reports: Mutex<Reports>,
+    /// What hosts hold and spend.
+    pub limits: Mutex<Limits>,
     /// The machines.
     pub hosts: Mutex<Hosts>,
     /// Store faults of this moment.
@@ -130,6 +134,7 @@ impl Simulation {
             leases: Mutex::new(leases),
             deliveries: Mutex::default(),
             reports: Mutex::default(),
+            limits: Mutex::default(),
             hosts: Mutex::new(hosts),
             windows: Mutex::default(),
             chaos: Mutex::new(true),
@@ -214,6 +219,14 @@ impl Simulation {
         let mut leases = self.leases.lock();
         for range in ranges {
             leases.register_range(range.id.as_str(), KeyRange::of(&range.range));
+        }
+    }
+
+    /// A call of a process has ended, in which so many changes of its batch were handled.
+    pub fn call_ended(&self, process: ProcessId, token: &str, handled: usize) {
+        let range = self.leases.lock().ownerships.range(process, token).cloned();
+        if let Some(range) = range {
+            self.limits.lock().call_ended(process, &range, handled);
         }
     }
 

@@ -22,7 +22,9 @@ use crate::{
     checks::{
         key_range::KeyRange,
         lease_document::{LeaseDocument, position},
+        limits::{OTHER_UNITS, read_units},
         reports,
+        takeover::ProcessKind,
     },
     commit,
     coverage::Sometimes,
@@ -164,6 +166,47 @@ impl SimStore {
         let answer = run.await;
         self.pass(route.back).await;
         answer
+    }
+
+    /// Charges a request, if the user limits request units.
+    fn charged<T>(&self, response: Result<Response<T>>, units: impl FnOnce(&T) -> f64) -> Result<Response<T>> {
+        let Ok(mut response) = response else { return response };
+        if self.sim.scenario.processor.max_request_units_per_second.is_some() {
+            response.request_charge = units(&response.value);
+            self.sim.limits.lock().charge(self.process, response.request_charge);
+        }
+        Ok(response)
+    }
+
+    /// S19: the host may read the feed.
+    fn check_units(&self) {
+        let Some(limit) = self.sim.scenario.processor.max_request_units_per_second else { return };
+        if self.sim.leases.lock().kind(self.process) != ProcessKind::Host {
+            return;
+        }
+        let allowed = self.sim.limits.lock().read(self.process, self.sim.exec.now(), limit);
+        if let Err((check, what)) = allowed {
+            self.sim.violated(check, what);
+        }
+    }
+
+    /// S19: the host holds what it may.
+    fn check_memory(&self, range: &FeedRange, page: &mut ChangePage) {
+        let Some(limit) = self.sim.scenario.processor.max_bytes_in_flight else { return };
+        if self.sim.leases.lock().kind(self.process) != ProcessKind::Host {
+            return;
+        }
+        let held = self.sim.limits.lock().page(self.process, KeyRange::of(range), page, limit);
+        if let Err((check, what)) = held {
+            self.sim.violated(check, what);
+        }
+    }
+
+    /// The process has read leases, or failed to.
+    fn observed(&self, succeeded: bool) {
+        if self.store == Store::Leases {
+            self.sim.leases.lock().observations.read(self.process, self.sim.exec.now(), succeeded);
+        }
     }
 
     async fn slow_read(&self, millis: u64) {
@@ -332,15 +375,23 @@ impl Backend for SimStore {
 
     async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         self.maybe_panic();
+        if self.store == Store::Feed && request.max_items > 1 {
+            self.check_units();
+        }
         if self.store != Store::Feed || request.max_items == 1 {
-            let mut page = self.read(self.inner.read_changes(request)).await?;
+            let observes = request.max_items > 1;
+            let page = self.charged(self.read(self.inner.read_changes(request)).await, |_| OTHER_UNITS);
+            if observes {
+                self.observed(page.is_ok());
+            }
+            let mut page = page?;
             if self.store == Store::Leases {
                 let bodies = page.changes.iter_mut().filter_map(|change| change.current.as_mut());
                 bodies.for_each(|body| seams::on_read(&self.sim, self.host, body));
             }
             return Ok(page);
         }
-        let range = request.range.to_string();
+        let (keys, range) = (request.range.clone(), request.range.to_string());
         match self.store_fault(false) {
             Some(StoreFault::HungReads) => {
                 self.sim.cover(Sometimes::HungRead);
@@ -350,9 +401,11 @@ impl Backend for SimStore {
             Some(StoreFault::SlowReads(millis)) => self.slow_read(millis).await,
             _ => self.slow_read(self.sim.scenario.network.slow_reads).await,
         }
-        let page = self.read(self.inner.read_changes(request)).await;
+        let page = self.charged(self.read(self.inner.read_changes(request)).await, read_units);
         self.sim.reports.lock().read_returned(self.process, &range);
-        page
+        let mut page = page?;
+        self.check_memory(&keys, &mut page);
+        Ok(page)
     }
 
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
@@ -365,7 +418,8 @@ impl Backend for SimStore {
     }
 
     async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
-        self.read(self.inner.read_item(key)).await.map(|item| item.map(|item| self.as_read(item)))
+        let item = self.charged(self.read(self.inner.read_item(key)).await, |_| OTHER_UNITS)?;
+        Ok(item.map(|item| self.as_read(item)))
     }
 
     async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
@@ -373,7 +427,7 @@ impl Backend for SimStore {
         let begun = self.sim.exec.now();
         let batch = if self.store == Store::Leases { seams::on_write(&self.sim, batch) } else { batch };
         let lease = commit::lease_in(self.store, &batch);
-        let written = self.send(batch, lease.clone()).await;
+        let written = self.charged(self.send(batch, lease.clone()).await, |_| OTHER_UNITS);
         if written.is_ok()
             && let Some(lease) = lease
         {
@@ -385,7 +439,9 @@ impl Backend for SimStore {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.maybe_panic();
-        let mut page = self.read(self.inner.list_items(request)).await?;
+        let page = self.charged(self.read(self.inner.list_items(request)).await, |_| OTHER_UNITS);
+        self.observed(page.is_ok());
+        let mut page = page?;
         page.items = std::mem::take(&mut page.items).into_iter().map(|item| self.as_read(item)).collect();
         Ok(page)
     }

@@ -25,7 +25,9 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         ],
         Bug::RepeatsAChangeInsideATransaction => &["a_continuation_inside_a_transaction_resumes_exactly_there"],
         Bug::RenumbersTheRestOfACutTransaction => &["the_pages_of_a_cut_transaction_share_its_lsn"],
-        Bug::SkipsAChangeAtThePageEdge => &["every_page_size_gives_the_same_sequence"],
+        Bug::SkipsAChangeAtThePageEdge => {
+            &["every_page_size_gives_the_same_sequence", "a_merged_range_gives_the_same_sequence_at_every_page_size"]
+        }
         Bug::RepeatsAChangeAtThePageEdge => &["the_continuation_resumes_exactly_after_its_page"],
         Bug::StandsStillOnEmptyPages => &[
             "an_empty_page_advances_the_continuation",
@@ -81,6 +83,12 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         Bug::MergedRangesLoseTheRightHistory => {
             &["a_merged_range_serves_both_parents_history", "a_merged_range_serves_all_versions_of_both_parents"]
         }
+        Bug::ChildrenCountAnew => &["the_lsns_of_children_come_after_their_parents"],
+        Bug::MergedRangesCountFromTheLeft => &[
+            "the_lsns_of_a_merged_range_come_after_both_parents",
+            "a_merged_range_serves_parents_of_unequal_age",
+            "a_merged_range_serves_all_versions_of_parents_of_unequal_age",
+        ],
         Bug::GoneRangesAnswer => &["a_split_range_is_gone", "a_merged_away_range_is_gone"],
         Bug::SpanningRangesAnswer => &["a_feed_range_that_spans_several_physical_ranges_is_gone"],
         Bug::ForgetsGrandparents => &["a_child_can_be_split_again_and_names_all_its_ancestors"],

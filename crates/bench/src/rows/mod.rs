@@ -3,6 +3,7 @@
 
 pub(crate) mod feed;
 pub(crate) mod lifecycle;
+pub(crate) mod many_items;
 pub(crate) mod point_reads;
 pub(crate) mod processor;
 pub(crate) mod server;
@@ -24,6 +25,7 @@ const FAMILIES: &[&[Experiment]] = &[
     point_reads::EXPERIMENTS,
     wake_up::EXPERIMENTS,
     lifecycle::EXPERIMENTS,
+    many_items::EXPERIMENTS,
     processor::EXPERIMENTS,
     server::EXPERIMENTS,
 ];

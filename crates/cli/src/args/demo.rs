@@ -19,7 +19,8 @@ The events go to stderr, the ledger to stdout. Exit codes: 0 nothing was lost, 1
 /// Shows the whole idea in half a minute: hosts share the work, one dies, others join, a range splits, an item is
 /// poison, and nothing is lost
 ///
-/// Needs nothing installed: the store is a fresh folder, the writer and the hosts are in this process.
+/// Needs nothing installed: the store is a fresh folder behind a server process of its own, each host is a process, too,
+/// and one of them gets SIGKILL. On a terminal it is one picture that changes, elsewhere lines.
 #[derive(Debug, Arguments)]
 #[command(after_long_help = DEMO_LEDGER, after_help = "See --help for what the ledger counts.")]
 pub(crate) struct DemoArgs {
@@ -38,4 +39,15 @@ pub(crate) struct DemoArgs {
     /// Keeps the store in this folder, which must be new or empty [default: a temporary folder, removed at the end]
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+}
+
+/// A host of the demo, which starts it
+#[derive(Debug, Arguments)]
+pub(crate) struct DemoHostArgs {
+    /// Its name
+    pub(crate) name: String,
+
+    /// The endpoint of the server
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: String,
 }

@@ -6,6 +6,7 @@ use clap::Args as Arguments;
 
 use super::{
     data::positive,
+    metrics::MetricsArgs,
     moment::{Moment, duration},
     store::{ContainerName, ProcessorArgs},
 };
@@ -26,6 +27,9 @@ itself when stdin ends. At --delegate-timeout its whole process group is killed.
 of single changes, one line of JSON each on stdout; changes that it does not mention are done:
   {\"change_id\": \"...\", \"result\": \"done\" | \"skip\" | \"retry\" | \"dead-letter\", \"after\": \"5s\", \"reason\": \"...\"}
 Variables: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT.
+
+--metrics 9464 serves http://127.0.0.1:9464/metrics for Prometheus, with /healthz and /readyz for whoever starts and
+restarts processes; docs/metrics.md lists what is measured.
 
 --webhook sends each batch as {\"processor\", \"instance\", \"lease\", \"attempt\", \"changes\": [...]} by POST; an answer of
 the 2xx kind means that the batch is done, any other fails the attempt. The headers Idempotency-Key and webhook-id are the
@@ -59,6 +63,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) options: OptionArgs,
+
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// What happens to a change.

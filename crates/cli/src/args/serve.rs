@@ -8,7 +8,8 @@ use clap::Args as Arguments;
 ///
 /// Prints one line of JSON when it is ready: {"event":"ready","endpoint":...}. Ends in good order on SIGTERM and
 /// SIGINT; reads keys and certificate again on SIGHUP. Clients sign with the emulator's public key unless --key-file
-/// is given.
+/// is given. /healthz and /readyz are open to anybody; /metrics, for Prometheus, to clients on this machine, and to those
+/// that send `Authorization: Bearer KEY` with a read-only key of the key file.
 #[derive(Debug, Arguments)]
 pub(crate) struct ServeArgs {
     /// Folder of the store, made if it is missing; `memory` keeps nothing
@@ -35,6 +36,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MINUTES", default_value_t = 10)]
     pub(crate) retention: u32,
 
+    /// Shows the previous version of replaced and deleted items in all-versions mode, also in containers without a
+    /// previousImageRetentionPolicy
+    #[arg(long)]
+    pub(crate) previous_images: bool,
+
     /// The name of the account, which is part of every lease id: the host name that clients use, with a dot for KEDA.
     /// Hosts of changefeed learn it from the server. With the emulator's public key, requests under other names than
     /// this, localhost and loopback addresses are refused
@@ -48,6 +54,10 @@ pub(crate) struct ServeArgs {
     /// Allows plain HTTP on other addresses than loopback, behind something that speaks TLS
     #[arg(long)]
     pub(crate) allow_plain: bool,
+
+    /// Ends in good order when stdin is closed: for programs that start a server of their own
+    #[arg(long, hide = true)]
+    pub(crate) until_stdin_closes: bool,
 
     /// What goes to stderr
     #[arg(long, value_name = "LEVEL", default_value = "warn", value_parser = ["off", "error", "warn", "info", "debug", "trace"])]

@@ -12,7 +12,8 @@ use clap::Args as Arguments;
 #[derive(Clone, Debug, Arguments)]
 pub(crate) struct StoreArgs {
     /// Folder of a store that nobody else has open, the http(s):// endpoint of `changefeed serve`, or `memory`, which
-    /// keeps nothing
+    /// keeps nothing; built with the feature `cosmos` also the connection string of an account of Azure Cosmos DB, best
+    /// as a variable
     #[arg(long, value_name = "DIR|URL", env = "CHANGEFEED_STORE", help_heading = "Store", hide_env_values = true)]
     pub(crate) store: String,
 

@@ -1,4 +1,4 @@
-//! The arguments of what looks into a processor and repairs it: `lag`, `explain`, `leases`, `seek`, `pause`, `resume`,
+//! The arguments of what looks into a processor and repairs it: `lag`, `explain`, `seek`, `pause`, `resume`,
 //! `dead-letters`, `where`.
 
 use clap::{Args as Arguments, Subcommand};
@@ -45,43 +45,6 @@ pub(crate) struct ExplainArgs {
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Lists leases, or shows one
-#[derive(Debug, Arguments)]
-pub(crate) struct LeasesArgs {
-    #[command(subcommand)]
-    pub(crate) command: LeasesCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum LeasesCommand {
-    /// One line for each lease: owner, state, how far behind
-    #[command(after_help = "\
-Example:
-  changefeed leases list mailer --store ./data \\
-    --container shop/orders --leases shop/leases")]
-    List {
-        #[command(flatten)]
-        processor: ProcessorArgs,
-
-        /// Prints JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// The document of a lease, as it is stored
-    #[command(after_help = "\
-Example:
-  changefeed leases show mailer 0 --store ./data \\
-    --container shop/orders --leases shop/leases")]
-    Show {
-        #[command(flatten)]
-        processor: ProcessorArgs,
-
-        /// The lease, as `changefeed leases list` shows it
-        #[arg(value_name = "TOKEN")]
-        lease: String,
-    },
 }
 
 /// Moves a processor to another position, back or forward; hosts may be running

@@ -1,8 +1,13 @@
-//! `changefeed demo`: hosts, a crash, a rebalance, a split and a poison item in one terminal.
+//! `changefeed demo`: a server and hosts as processes of their own, one of them killed, a rebalance, a split and a poison
+//! item in one terminal.
 
+mod child;
 mod folder;
+pub(crate) mod host;
+mod host_event;
 mod ledger;
 mod narrator;
+mod picture;
 mod scenario;
 mod stage;
 mod terminal;
@@ -110,7 +115,7 @@ fn page(outcome: &Outcome, folder: &Folder, paint: Paint) -> String {
     let rows = [
         ("written", written as u64, Style::Bold, "changes acknowledged by the store"),
         ("delivered", delivered as u64, Style::Bold, "handled by a host"),
-        ("duplicates", duplicates, Style::Bold, "handled again after the crash: at least once, never less"),
+        ("duplicates", duplicates, Style::Bold, "handled again after the crash: at least once"),
         ("dead letters", dead_letters as u64, Style::Bold, dead_says.as_str()),
         ("lost", lost as u64, lost_style, lost_says),
     ];

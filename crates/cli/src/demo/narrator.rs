@@ -1,5 +1,5 @@
-//! The narrator: prints the notifications of hosts as sentences, keeps the state that the scenario waits for, draws the
-//! status line.
+//! The narrator: turns what hosts tell into sentences, keeps the state that the scenario waits for, and shows both: as a
+//! picture on a terminal, otherwise as lines.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,13 +8,15 @@ use std::{
     time::Duration,
 };
 
-use changefeed::{Failure, LeaseToken, Notification, Release, runtime::Runtime};
+use changefeed::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
+    host_event::HostEvent,
     ledger::SharedLedger,
+    picture::{Picture, Shown, ShownHost},
     stage::ATTEMPTS,
-    terminal::{Paint, Style, Terminal, grouped},
+    terminal::{Paint, Style, grouped, is_capable, line},
 };
 
 /// Between two drawings of the status on a terminal.
@@ -30,14 +32,12 @@ pub(crate) enum Event {
     Chapter(String),
     /// A sentence of the scenario.
     Say(String),
-    /// A host is about to start.
-    Starting(&'static str),
+    /// A host is about to start, as this process.
+    Starting(&'static str, u32),
     /// A host was ended without warning.
     Died(&'static str),
-    /// A notification of a host.
-    Notified(&'static str, Notification),
-    /// A delegate could not handle an order.
-    Refused { host: &'static str, item: String, attempt: u32, reason: String },
+    /// A host tells something.
+    Host(&'static str, HostEvent),
     /// The end; replies when everything was printed.
     End(oneshot::Sender<()>),
 }
@@ -46,9 +46,9 @@ pub(crate) enum Event {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scene {
     /// Running hosts with their leases.
-    pub(crate) hosts: BTreeMap<&'static str, BTreeSet<LeaseToken>>,
+    pub(crate) hosts: BTreeMap<&'static str, BTreeSet<String>>,
     /// Leases of a dead host whose new owners still have to catch up.
-    pub(crate) catching_up: BTreeSet<LeaseToken>,
+    pub(crate) catching_up: BTreeSet<String>,
     /// Items in the dead-letter container.
     pub(crate) dead_letters: usize,
     /// Splits that a host has followed.
@@ -67,7 +67,7 @@ impl Scene {
         self.is_covered(ranges) && counts().max().unwrap_or(0) - counts().min().unwrap_or(0) <= 1
     }
 
-    fn owner(&self, lease: &LeaseToken) -> Option<&'static str> {
+    fn owner(&self, lease: &str) -> Option<&'static str> {
         self.hosts.iter().find(|(_, leases)| leases.contains(lease)).map(|(host, _)| *host)
     }
 }
@@ -78,9 +78,9 @@ pub(crate) struct Memory {
     paint: Paint,
     pub(crate) scene: Scene,
     /// Leases of hosts that died: whose, and when.
-    orphans: BTreeMap<LeaseToken, (&'static str, Duration)>,
+    orphans: BTreeMap<String, (&'static str, Duration)>,
     /// Leases on their way from one host to another: the giver often reports first.
-    given: BTreeMap<LeaseToken, &'static str>,
+    given: BTreeMap<String, &'static str>,
     dead: BTreeSet<&'static str>,
 }
 
@@ -94,73 +94,69 @@ impl Memory {
         match event {
             Event::Chapter(_) | Event::End(_) => None,
             Event::Say(text) => Some(text.clone()),
-            Event::Starting(host) => {
+            Event::Starting(host, _) => {
                 self.scene.hosts.insert(host, BTreeSet::new());
                 None
             }
             Event::Died(host) => {
                 self.dead.insert(host);
                 let leases = self.scene.hosts.remove(host).unwrap_or_default();
-                let names: Vec<_> = leases.iter().map(LeaseToken::to_string).collect();
+                let names: Vec<String> = leases.iter().cloned().collect();
                 self.orphans.extend(leases.into_iter().map(|lease| (lease, (*host, now))));
                 let (host, names) = (self.host(host), names.join(" and "));
                 Some(format!("{host} died without warning, with range {names}: nobody reads there now"))
             }
-            Event::Notified(host, _) if self.dead.contains(host) => None,
-            Event::Notified(host, notification) => self.notified(host, notification, now),
-            Event::Refused { host, item, attempt, reason } => {
-                let (host, item) = (self.host(host), self.paint.paint(Style::Red, item));
-                Some(format!("{host} cannot handle {item}, attempt {attempt} of {ATTEMPTS}: {reason}"))
-            }
+            Event::Host(host, _) if self.dead.contains(host) => None,
+            Event::Host(host, event) => self.told(host, event, now),
         }
     }
 
-    fn notified(&mut self, host: &'static str, notification: &Notification, now: Duration) -> Option<String> {
+    fn told(&mut self, host: &'static str, event: &HostEvent, now: Duration) -> Option<String> {
         let name = self.host(host);
-        match notification {
-            Notification::LeaseAcquired(lease) => Some(self.acquired(host, lease, now)),
-            Notification::LeaseReleased(lease, release) => {
+        match event {
+            HostEvent::Acquired { lease } => Some(self.acquired(host, lease, now)),
+            HostEvent::Released { lease, lost, handed_over } => {
                 let ours = self.scene.hosts.entry(host).or_default().remove(lease);
-                match release {
-                    Release::Lost(loss) => Some(format!("{name} lost range {lease}: {loss}")),
-                    Release::HandedOver(_) if ours => {
-                        self.given.insert(lease.clone(), host);
-                        None
-                    }
-                    _ => None,
+                if *handed_over && ours {
+                    self.given.insert(lease.clone(), host);
                 }
+                lost.as_ref().map(|loss| format!("{name} lost range {lease}: {loss}"))
             }
-            Notification::Split { parent, children } => {
+            HostEvent::Split { parent, children } => {
                 self.scene.splits += 1;
-                let children: Vec<_> = children.iter().map(LeaseToken::to_string).collect();
                 let children = children.join(" and ");
                 Some(format!("{name} follows: ranges {children} go on exactly where range {parent} had got to"))
             }
-            Notification::DeadLettered { lease, item, .. } => {
+            HostEvent::DeadLettered { lease, item } => {
                 self.scene.dead_letters += 1;
                 let item = self.paint.paint(Style::Red, item);
                 Some(format!("{name} puts {item} into the dead-letter container; range {lease} goes on"))
             }
-            Notification::CaughtUp(lease) if self.scene.catching_up.remove(lease) => {
+            HostEvent::CaughtUp { lease } if self.scene.catching_up.remove(lease) => {
                 Some(format!("{name} has caught up on range {lease}"))
             }
-            // The delegate reports its own failures, with the attempt.
-            Notification::Error(report) if matches!(report.failure, Failure::Delegate(_)) => None,
-            Notification::Error(report) => Some(format!("{name} reports: {}", report.failure)),
-            _ => None,
+            HostEvent::Refused { item, attempt, reason } => {
+                let item = self.paint.paint(Style::Red, item);
+                Some(format!("{name} cannot handle {item}, attempt {attempt} of {ATTEMPTS}: {reason}"))
+            }
+            HostEvent::Failed { message } => Some(format!("{name} reports: {message}")),
+            HostEvent::Started
+            | HostEvent::Handled { .. }
+            | HostEvent::BatchDone { .. }
+            | HostEvent::CaughtUp { .. } => None,
         }
     }
 
-    fn acquired(&mut self, host: &'static str, lease: &LeaseToken, now: Duration) -> String {
+    fn acquired(&mut self, host: &'static str, lease: &str, now: Duration) -> String {
         let before = self.scene.owner(lease).filter(|before| *before != host);
         if let Some(before) = before {
             self.scene.hosts.entry(before).or_default().remove(lease);
         }
         let before = self.given.remove(lease).or(before);
-        self.scene.hosts.entry(host).or_default().insert(lease.clone());
+        self.scene.hosts.entry(host).or_default().insert(lease.to_owned());
         let name = self.host(host);
         if let Some((late, died)) = self.orphans.remove(lease) {
-            self.scene.catching_up.insert(lease.clone());
+            self.scene.catching_up.insert(lease.to_owned());
             let seconds = now.saturating_sub(died).as_secs_f64();
             return format!("{name} takes over range {lease}, {seconds:.1} s after {} died", self.host(late));
         }
@@ -183,10 +179,13 @@ impl Memory {
     }
 }
 
-/// Prints events as they happen.
+/// Shows events as they happen.
 pub(crate) struct Narrator {
     memory: Memory,
-    terminal: Terminal,
+    /// What is shown on a terminal; none where only lines can be written.
+    picture: Option<(Picture, Shown)>,
+    /// Each host's process and how much it handled.
+    processes: BTreeMap<&'static str, (u32, u64)>,
     ledger: SharedLedger,
     runtime: Arc<dyn Runtime>,
     scene: watch::Sender<Scene>,
@@ -196,13 +195,16 @@ impl Narrator {
     /// A narrator on stderr, and the scene as it changes.
     pub(crate) fn new(ledger: SharedLedger, runtime: Arc<dyn Runtime>) -> (Self, watch::Receiver<Scene>) {
         let (scene, seen) = watch::channel(Scene::default());
-        let memory = Memory::new(Paint::on(&io::stderr()));
-        (Self { memory, terminal: Terminal::on_stderr(), ledger, runtime, scene }, seen)
+        let picture = is_capable(&io::stderr()).then(Picture::below_cursor).flatten();
+        let paint = if picture.is_some() { Paint::off() } else { Paint::on(&io::stderr()) };
+        let picture = picture.map(|picture| (picture, Shown::default()));
+        let memory = Memory::new(paint);
+        (Self { memory, picture, processes: BTreeMap::new(), ledger, runtime, scene }, seen)
     }
 
-    /// Prints events until the end.
+    /// Shows events until the end.
     pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
-        let every = if self.terminal.is_live() { REDRAW } else { REPEAT };
+        let every = if self.picture.is_some() { REDRAW } else { REPEAT };
         let mut redraw = self.runtime.sleep(every);
         loop {
             tokio::select! {
@@ -210,12 +212,17 @@ impl Narrator {
                 event = inbox.recv() => match event {
                     None => return,
                     Some(Event::End(shown)) => {
-                        self.terminal.clear();
+                        if self.picture.is_some() {
+                            self.draw();
+                        }
+                        if let Some((picture, _)) = self.picture.take() {
+                            picture.leave();
+                        }
                         // The receiver may be gone.
                         let _ = shown.send(());
                         return;
                     }
-                    Some(event) => self.print(&event),
+                    Some(event) => self.show(&event),
                 },
                 () = &mut redraw => {
                     redraw = self.runtime.sleep(every);
@@ -225,44 +232,68 @@ impl Narrator {
         }
     }
 
-    fn print(&mut self, event: &Event) {
+    fn show(&mut self, event: &Event) {
         let now = self.runtime.monotonic();
-        if let Event::Chapter(title) = event {
-            self.terminal.line("");
-            self.terminal.line(&self.memory.paint.paint(Style::Bold, title));
+        match event {
+            Event::Chapter(title) => match &mut self.picture {
+                Some((_, shown)) => shown.chapter.clone_from(title),
+                None => line(&format!("\n{}", self.memory.paint.paint(Style::Bold, title))),
+            },
+            Event::Starting(host, process) => drop(self.processes.insert(host, (*process, 0))),
+            Event::Host(host, HostEvent::Handled { .. }) => {
+                if let Some((_, handled)) = self.processes.get_mut(host) {
+                    *handled += 1;
+                }
+                // Too many to look at each.
+                return;
+            }
+            _ => {}
         }
         let text = self.memory.apply(event, now);
         self.scene.send_replace(self.memory.scene.clone());
-        if let Some(text) = text {
-            let clock = self.memory.paint.paint(Style::Dim, &clock(now));
-            self.terminal.line(&format!("{clock}  {text}"));
-            if self.terminal.is_live() {
+        let Some(text) = text else { return };
+        match &mut self.picture {
+            Some((_, shown)) => {
+                shown.say(format!("{}  {text}", clock(now)));
                 self.draw();
             }
+            None => line(&format!("{}  {text}", self.memory.paint.paint(Style::Dim, &clock(now)))),
         }
     }
 
     fn draw(&mut self) {
         let clock = clock(self.runtime.monotonic());
         let totals = self.ledger.lock().totals();
+        if let Some((picture, shown)) = &mut self.picture {
+            (shown.clock, shown.totals) = (clock, totals);
+            shown.hosts = shown_hosts(&self.memory, &self.processes);
+            picture.draw(shown);
+            return;
+        }
         let number = |number: usize| grouped(number as u64);
         let hosts = self.memory.scene.hosts.iter();
         let living = hosts.map(|(host, leases)| format!("{} {}", self.memory.host(host), leases.len()));
         let dead = self.memory.dead.iter().map(|host| format!("{host} dead"));
         let hosts: Vec<_> = living.chain(dead).collect();
         let hosts = if hosts.is_empty() { String::new() } else { format!(" · ranges: {}", hosts.join(", ")) };
-        let text = format!(
+        line(&format!(
             "{clock}  {} written, {} delivered, {} to go{hosts}",
             number(totals.written),
             number(totals.delivered),
             number(totals.lost)
-        );
-        if self.terminal.is_live() {
-            self.terminal.status(&text);
-        } else {
-            self.terminal.line(&text);
-        }
+        ));
     }
+}
+
+fn shown_hosts(memory: &Memory, processes: &BTreeMap<&'static str, (u32, u64)>) -> Vec<ShownHost> {
+    let shown = processes.iter().map(|(name, (process, handled))| ShownHost {
+        name: (*name).to_owned(),
+        process: *process,
+        ranges: memory.scene.hosts.get(name).map(|leases| leases.iter().cloned().collect()).unwrap_or_default(),
+        handled: *handled,
+        is_dead: memory.dead.contains(name),
+    });
+    shown.collect()
 }
 
 fn clock(now: Duration) -> String {
@@ -273,19 +304,15 @@ fn clock(now: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn lease(token: &str) -> LeaseToken {
-        token.parse().unwrap()
-    }
-
     fn acquired(host: &'static str, token: &str) -> Event {
-        Event::Notified(host, Notification::LeaseAcquired(lease(token)))
+        Event::Host(host, HostEvent::Acquired { lease: token.to_owned() })
     }
 
     #[test]
     fn a_takeover_is_reported_with_its_time_and_its_end() {
         let mut memory = Memory::new(Paint::off());
         let mut apply = |event: Event, second: u64| memory.apply(&event, Duration::from_secs(second));
-        assert_eq!(apply(Event::Starting("ada"), 0), None);
+        assert_eq!(apply(Event::Starting("ada", 1), 0), None);
         assert_eq!(apply(acquired("ada", "1"), 1).unwrap(), "ada takes range 1");
         assert_eq!(
             apply(Event::Died("ada"), 2).unwrap(),
@@ -293,7 +320,7 @@ mod tests {
         );
         assert_eq!(apply(acquired("ada", "3"), 2), None, "notifications of a dead host are ignored");
         assert_eq!(apply(acquired("bob", "1"), 4).unwrap(), "bob takes over range 1, 2.0 s after ada died");
-        let caught_up = || Event::Notified("bob", Notification::CaughtUp(lease("1")));
+        let caught_up = || Event::Host("bob", HostEvent::CaughtUp { lease: "1".to_owned() });
         assert_eq!(apply(caught_up(), 5).unwrap(), "bob has caught up on range 1");
         assert_eq!(apply(caught_up(), 6), None, "only once");
     }
@@ -301,7 +328,7 @@ mod tests {
     #[test]
     fn a_hand_over_moves_the_range_whichever_side_reports_first() {
         let released =
-            || Event::Notified("bob", Notification::LeaseReleased(lease("1"), Release::HandedOver("eve".into())));
+            || Event::Host("bob", HostEvent::Released { lease: "1".to_owned(), lost: None, handed_over: true });
         for giver_first in [true, false] {
             let mut memory = Memory::new(Paint::off());
             memory.apply(&acquired("bob", "1"), Duration::ZERO);
@@ -313,7 +340,7 @@ mod tests {
             if !giver_first {
                 memory.apply(&released(), Duration::ZERO);
             }
-            assert_eq!(memory.scene.owner(&lease("1")), Some("eve"));
+            assert_eq!(memory.scene.owner("1"), Some("eve"));
             assert!(memory.scene.is_balanced(1));
         }
     }
@@ -321,7 +348,8 @@ mod tests {
     #[test]
     fn balanced_means_all_ranges_owned_and_nobody_two_ahead() {
         let mut memory = Memory::new(Paint::off());
-        for event in [Event::Starting("ada"), Event::Starting("bob"), acquired("ada", "0"), acquired("ada", "1")] {
+        for event in [Event::Starting("ada", 1), Event::Starting("bob", 2), acquired("ada", "0"), acquired("ada", "1")]
+        {
             memory.apply(&event, Duration::ZERO);
         }
         assert!(memory.scene.is_covered(2) && !memory.scene.is_balanced(2));

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed::{core::Result, runtime::Runtime};
+use changefeed::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -11,6 +11,7 @@ use super::{
     stage::{RANGES, RATE, Stage, TIMING},
     terminal::grouped,
 };
+use crate::exit::Result;
 
 /// What the events themselves need, mostly for leases to expire; the rest of the time is spread between them.
 const EVENTS_TAKE: Duration = Duration::from_millis(5500);
@@ -79,7 +80,7 @@ impl Scenario {
 
     async fn one_dies(&mut self, stage: &mut Stage) -> Result<()> {
         self.chapter("2. A host dies without warning");
-        self.say(&format!("a rush of {} new orders; ada will die in the middle of it", grouped(RUSH as u64)));
+        self.say(&format!("a rush of {} new orders; ada gets SIGKILL in the middle of it", grouped(RUSH as u64)));
         let before = stage.duplicates();
         self.kill_in_a_rush(stage, "ada").await?;
         self.say(&format!("its leases expire {} s after its last renewal", TIMING.expiration.as_secs()));
@@ -108,7 +109,7 @@ impl Scenario {
                 biased;
                 () = self.runtime.sleep(Duration::from_millis(1)), if !died => {
                     if stage.in_hand(host) >= IN_HAND || self.runtime.monotonic() >= limit {
-                        stage.kill(host);
+                        stage.kill(host).await?;
                         died = true;
                     }
                 }

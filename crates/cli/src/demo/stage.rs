@@ -1,4 +1,4 @@
-//! The stage: the store, the hosts on it and the writer.
+//! The stage: a server process with the store, host processes on it, and the writer.
 
 use std::{
     collections::BTreeMap,
@@ -10,20 +10,26 @@ use std::{
 };
 
 use changefeed::{
-    Backoff, Changes, Context, DeadLetter, DeadLetters, DelegateError, Latest, LeaseTiming, Processor,
-    ProcessorBuilder, Running,
-    core::{Catalog, Container, RangeId, Result, StartFrom},
-    embedded::Engine,
+    DeadLetters, LeaseTiming,
+    core::{Catalog, Container, RangeId},
+    remote::{EMULATOR_KEY, Server},
     runtime::Runtime,
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    io::{BufReader, Lines},
+    process::ChildStdout,
+    sync::{mpsc, oneshot, watch},
+};
 
 use super::{
+    child::Process,
     folder::Folder,
+    host_event::HostEvent,
     ledger::{Order, SharedLedger},
     narrator::Event,
     writer::{Dice, Writer},
 };
+use crate::exit::Result;
 
 /// Ranges that the container begins with: two for each of three hosts.
 pub(crate) const RANGES: usize = 6;
@@ -38,39 +44,37 @@ pub(crate) const TIMING: LeaseTiming = LeaseTiming {
     expiration: Duration::from_secs(2),
 };
 
-/// What handling one order takes: slow enough that a rush makes a queue.
-const WORK: Duration = Duration::from_millis(3);
-
-/// Changes in a batch at most.
-const BATCH: usize = 50;
-
 /// Changes a second.
 pub(crate) const RATE: u32 = 300;
 
 /// Changes that are under way at any moment while all is well.
 const USUALLY_OPEN: usize = 12;
 
-const DATABASE: &str = "demo";
-const ORDERS: &str = "orders";
+pub(crate) const DATABASE: &str = "demo";
+pub(crate) const ORDERS: &str = "orders";
+pub(crate) const LEASES: &str = "leases";
+pub(crate) const DEAD_LETTERS: &str = "dead-letters";
 
 /// A host at work.
 struct Host {
-    running: Running,
+    process: Process,
     /// Orders that it has handled in batches that are not finished: they will come again if it dies now.
     in_hand: Arc<AtomicUsize>,
+    /// Completes when everything that it told has been heard.
+    heard: oneshot::Receiver<()>,
 }
 
 /// A writer at work.
 struct Writing {
     stop: watch::Sender<bool>,
-    done: oneshot::Receiver<Result<()>>,
+    done: oneshot::Receiver<changefeed::core::Result<()>>,
 }
 
-/// The store, its hosts and its writer.
+/// The server, its hosts and the writer.
 pub(crate) struct Stage {
-    engine: Engine,
+    server: Process,
+    endpoint: String,
     catalog: Arc<dyn Catalog>,
-    leases: Container,
     letters: Container,
     pub(crate) writer: Writer,
     runtime: Arc<dyn Runtime>,
@@ -80,7 +84,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Opens a store in the folder and makes its containers.
+    /// Starts a server on the folder and makes the containers.
     pub(crate) async fn open(
         folder: &Folder,
         seed: u64,
@@ -88,14 +92,16 @@ impl Stage {
         ledger: SharedLedger,
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self> {
-        let engine = Engine::open(folder.path())?;
-        let database = engine.database(DATABASE);
+        let (server, endpoint) = Process::server(folder.path()).await?;
+        drop(events.send(Event::Say(format!("a server with the store: process {}, at {endpoint}", server.id()))));
+        let client = Server::connect(&endpoint, EMULATOR_KEY)?;
+        let database = client.database(DATABASE);
         let orders = database.container(ORDERS).partition_key("/customer").ranges(RANGES).create().await?;
-        let leases = database.container("leases").create().await?;
-        let letters = database.container("dead-letters").create().await?;
+        database.container(LEASES).create().await?;
+        let letters = database.container(DEAD_LETTERS).create().await?;
         let writer = Writer { orders, ledger, dice: Dice::new(seed), placed: Arc::new(AtomicU64::new(0)) };
-        let (hosts, writing, catalog) = (BTreeMap::new(), None, engine.catalog());
-        Ok(Self { engine, catalog, leases, letters, writer, runtime, events, hosts, writing })
+        let (hosts, writing, catalog) = (BTreeMap::new(), None, client.catalog());
+        Ok(Self { server, endpoint, catalog, letters, writer, runtime, events, hosts, writing })
     }
 
     /// Starts the writer.
@@ -112,40 +118,36 @@ impl Stage {
     pub(crate) async fn stop_writer(&mut self) -> Result<()> {
         let Some(Writing { stop, done }) = self.writing.take() else { return Ok(()) };
         stop.send_replace(true);
-        done.await.unwrap_or(Ok(()))
+        Ok(done.await.unwrap_or(Ok(()))?)
     }
 
-    /// Starts a host of the processor.
+    /// Starts a host of the processor, and waits until it runs.
     pub(crate) async fn start_host(&mut self, name: &'static str) -> Result<()> {
-        drop(self.events.send(Event::Starting(name)));
+        let (mut process, mut lines) = Process::host(name, &self.endpoint)?;
+        drop(self.events.send(Event::Starting(name, process.id())));
         let in_hand = Arc::new(AtomicUsize::new(0));
-        let hands = Hands {
+        let mut told = Told {
             host: name,
             ledger: self.writer.ledger.clone(),
             in_hand: Arc::clone(&in_hand),
-            runtime: Arc::clone(&self.runtime),
             events: self.events.clone(),
         };
-        let processor = self.builder(name).build(move |orders: Changes<Order>, ctx: Context| {
-            let hands = hands.clone();
-            async move { hands.handle(orders, ctx).await }
-        })?;
-        let running = processor.start().await?;
-        self.hosts.insert(name, Host { running, in_hand });
+        loop {
+            match told.next(&mut lines).await {
+                Some(HostEvent::Started) => break,
+                Some(_) => {}
+                None => return Err(format!("{name} does not start: {}", process.complaint().await).into()),
+            }
+        }
+        let (done, heard) = oneshot::channel();
+        let listen = async move {
+            while told.next(&mut lines).await.is_some() {}
+            // Nobody may wait for it.
+            let _ = done.send(());
+        };
+        drop(self.runtime.spawn("host", Box::pin(listen)));
+        self.hosts.insert(name, Host { process, in_hand, heard });
         Ok(())
-    }
-
-    fn builder(&self, name: &'static str) -> ProcessorBuilder<Latest> {
-        let events = self.events.clone();
-        Processor::builder("shop", &self.writer.orders, &self.leases)
-            .instance_name(name)
-            .start_from(StartFrom::Beginning)
-            .lease_timing(TIMING)
-            .max_items(BATCH)
-            .retry(Backoff { first: Duration::from_millis(400), longest: Duration::from_secs(2) })
-            .dead_letter(DeadLetter::to(&self.letters).after_attempts(ATTEMPTS))
-            .stop_deadline(Duration::from_secs(5))
-            .on_notification(move |notification| drop(events.send(Event::Notified(name, notification.clone()))))
     }
 
     /// Orders that come again if this host dies now.
@@ -158,10 +160,15 @@ impl Stage {
         self.writer.ledger.lock().totals().duplicates
     }
 
-    /// Ends a host as a crash would: it finishes nothing, stores nothing and releases no lease.
-    pub(crate) fn kill(&mut self, name: &'static str) {
-        drop(self.hosts.remove(name));
-        drop(self.events.send(Event::Died(name)));
+    /// Ends a host by SIGKILL: it finishes nothing, stores nothing and releases no lease.
+    pub(crate) async fn kill(&mut self, name: &'static str) -> Result<()> {
+        if let Some(host) = self.hosts.remove(name) {
+            host.process.kill().await?;
+            // What it told before it died counts: it was handled.
+            let _ = host.heard.await;
+            drop(self.events.send(Event::Died(name)));
+        }
+        Ok(())
     }
 
     /// How many changes are under way at any moment while all is well: none once the writer has stopped.
@@ -178,7 +185,8 @@ impl Stage {
     /// Stops all hosts in good order.
     pub(crate) async fn stop_hosts(&mut self) -> Result<()> {
         while let Some((_, host)) = self.hosts.pop_first() {
-            host.running.stop().await?;
+            host.process.stop(&*self.runtime).await?;
+            let _ = host.heard.await;
         }
         Ok(())
     }
@@ -193,45 +201,37 @@ impl Stage {
         Ok(())
     }
 
-    /// Closes the store.
+    /// Stops the server.
     pub(crate) async fn close(self) -> Result<()> {
-        self.engine.close().await
+        let Self { server, catalog, letters, writer, runtime, .. } = self;
+        drop((catalog, letters, writer));
+        server.stop(&*runtime).await
     }
 }
 
-/// What a host does with orders.
-#[derive(Clone)]
-struct Hands {
+/// What a host tells.
+struct Told {
     host: &'static str,
     ledger: SharedLedger,
     in_hand: Arc<AtomicUsize>,
-    runtime: Arc<dyn Runtime>,
     events: mpsc::UnboundedSender<Event>,
 }
 
-impl Hands {
-    /// Handles orders one by one, up to the first that cannot be handled.
-    async fn handle(&self, orders: Changes<Order>, ctx: Context) -> std::result::Result<(), DelegateError> {
-        let mut handled = 0;
-        let mut outcome = Ok(());
-        for (index, order) in orders.iter().enumerate() {
-            self.runtime.sleep(WORK).await;
-            if order.amount < 0 {
-                outcome = Err(self.refuse(order, &ctx).at(index));
-                break;
+impl Told {
+    /// The next event, entered into the ledger and passed on; none when the host has ended.
+    async fn next(&mut self, lines: &mut Lines<BufReader<ChildStdout>>) -> Option<HostEvent> {
+        // A line that a killed host did not finish is none.
+        let line = lines.next_line().await.ok()??;
+        let event: HostEvent = serde_json::from_str(&line).ok()?;
+        match &event {
+            HostEvent::Handled { order } => {
+                self.ledger.lock().handled(order);
+                self.in_hand.fetch_add(1, Ordering::Relaxed);
             }
-            self.ledger.lock().handled(order);
-            self.in_hand.fetch_add(1, Ordering::Relaxed);
-            handled += 1;
+            HostEvent::BatchDone { handled } => drop(self.in_hand.fetch_sub(*handled, Ordering::Relaxed)),
+            _ => {}
         }
-        self.in_hand.fetch_sub(handled, Ordering::Relaxed);
-        outcome
-    }
-
-    fn refuse(&self, order: &Order, ctx: &Context) -> DelegateError {
-        let reason = "its amount is negative".to_owned();
-        let (host, item, attempt) = (self.host, order.id.clone(), ctx.attempt());
-        drop(self.events.send(Event::Refused { host, item, attempt, reason: reason.clone() }));
-        DelegateError::new(reason)
+        drop(self.events.send(Event::Host(self.host, event.clone())));
+        Some(event)
     }
 }

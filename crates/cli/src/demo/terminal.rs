@@ -1,16 +1,9 @@
-//! The terminal: lines that stay, one status line that is redrawn below them, colours where they are welcome.
+//! Lines on stderr, and colours where they are welcome.
 
 use std::{
     env,
     io::{self, IsTerminal, Write as _},
 };
-
-/// Back to the first column, and everything from there on erased.
-const ERASE: &str = "\r\x1b[K";
-
-/// The status must stay on one line, or it could not be erased: longer ones are cut by the terminal.
-const NO_WRAP: &str = "\x1b[?7l";
-const WRAP: &str = "\x1b[?7h";
 
 /// How a piece of text looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +32,6 @@ impl Paint {
     }
 
     /// No colours.
-    #[cfg(test)]
     pub(crate) fn off() -> Self {
         Self { on: false }
     }
@@ -63,56 +55,13 @@ impl Paint {
     }
 }
 
-/// The part of stderr below the cursor.
-#[derive(Debug)]
-pub(crate) struct Terminal {
-    live: bool,
-    drawn: bool,
+/// Writes a line to stderr. A closed one must not end the demo: its result is the ledger.
+pub(crate) fn line(text: &str) {
+    drop(writeln!(io::stderr(), "{text}"));
 }
 
-impl Terminal {
-    /// Draws a live status if stderr is a terminal.
-    pub(crate) fn on_stderr() -> Self {
-        Self { live: is_capable(&io::stderr()), drawn: false }
-    }
-
-    /// Whether a status can be redrawn; otherwise it is better given as a line from time to time.
-    pub(crate) fn is_live(&self) -> bool {
-        self.live
-    }
-
-    /// A line that stays.
-    pub(crate) fn line(&mut self, text: &str) {
-        let erase = if self.drawn { ERASE } else { "" };
-        self.drawn = false;
-        // A closed stderr must not end the demo: its result is the ledger.
-        drop(writeln!(io::stderr(), "{erase}{text}"));
-    }
-
-    /// The status, in place of the last one.
-    pub(crate) fn status(&mut self, text: &str) {
-        if self.live {
-            self.drawn = true;
-            let mut stderr = io::stderr().lock();
-            drop(write!(stderr, "{NO_WRAP}{ERASE}{text}{WRAP}").and_then(|()| stderr.flush()));
-        }
-    }
-
-    /// Takes the status away.
-    pub(crate) fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
-            drop(write!(io::stderr(), "{ERASE}"));
-        }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-fn is_capable(stream: &impl IsTerminal) -> bool {
+/// Whether a stream is a terminal that can be drawn on.
+pub(crate) fn is_capable(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 

@@ -10,6 +10,7 @@ use tokio::{
     process::{ChildStdin, ChildStdout, Command},
 };
 
+use super::exec_guard::ExecGuard;
 use crate::change_line::{Form, lines};
 
 /// A command says at most so much about one batch: a page of changes holds no more.
@@ -21,14 +22,16 @@ pub(super) struct Exec {
     command: String,
     reads_results: bool,
     processor: String,
+    guard: ExecGuard,
 }
 
 impl Exec {
-    pub(super) fn new(command: &str, reads_results: bool, processor: &str) -> Self {
-        Self { command: command.to_owned(), reads_results, processor: processor.to_owned() }
+    pub(super) fn new(command: &str, reads_results: bool, processor: &str) -> crate::exit::Result<Self> {
+        let (command, processor) = (command.to_owned(), processor.to_owned());
+        Ok(Self { command, reads_results, processor, guard: ExecGuard::start()? })
     }
 
-    /// Runs the command on a batch. When this is dropped, all processes of the command are killed.
+    /// Runs the command on a batch. When this is dropped, or the host is killed, all processes of the command are killed.
     pub(super) async fn call(&self, changes: &RawChanges, context: &Context) -> Result<BatchResult, DelegateError> {
         let input = lines(changes, Form::Json, Some(context.lease().as_str()))?;
         let mut child = Command::new("sh")
@@ -45,7 +48,7 @@ impl Exec {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| DelegateError::new(format!("start `sh -c {:?}`: {error}", self.command)))?;
-        let group = Group::of(child.id());
+        let group = Group::of(child.id(), &self.guard);
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (written, said, status) = tokio::join!(feed(stdin, input.as_bytes()), results(stdout), child.wait());
         group.has_ended();
@@ -136,23 +139,31 @@ impl Said {
 }
 
 /// The processes of a command, killed when this is dropped before they have ended.
-struct Group(Option<Pid>);
+struct Group<'a> {
+    id: Option<Pid>,
+    guard: &'a ExecGuard,
+    ended: bool,
+}
 
-impl Group {
-    fn of(leader: Option<u32>) -> Self {
-        Self(leader.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
+impl<'a> Group<'a> {
+    fn of(leader: Option<u32>, guard: &'a ExecGuard) -> Self {
+        let id = leader.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        id.into_iter().for_each(|id| guard.begun(id));
+        Self { id, guard, ended: false }
     }
 
     fn has_ended(mut self) {
-        self.0 = None;
+        self.ended = true;
     }
 }
 
-impl Drop for Group {
+impl Drop for Group<'_> {
     fn drop(&mut self) {
-        if let Some(group) = self.0 {
+        let Some(group) = self.id else { return };
+        if !self.ended {
             // If it has ended meanwhile there is nobody to kill.
             let _ = kill_process_group(group, Signal::KILL);
         }
+        self.guard.ended(group);
     }
 }

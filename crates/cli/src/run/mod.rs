@@ -2,12 +2,15 @@
 
 mod copy;
 mod exec;
+pub(crate) mod exec_guard;
 mod options;
 mod webhook;
 
 use std::{io::IsTerminal as _, sync::Arc};
 
-use changefeed::{AcceptsMode, BatchResult, Context, DelegateError, Processor, ProcessorBuilder, RawChanges};
+use changefeed::{
+    AcceptsMode, BatchResult, Context, DelegateError, Estimator, LagWatch, Processor, ProcessorBuilder, RawChanges,
+};
 use changefeed_embedded::Engine;
 use tokio::sync::Notify;
 use tracing_subscriber::filter::LevelFilter;
@@ -17,6 +20,10 @@ use crate::{
     args::{DelegateArgs, ProcessorArgs, RunArgs},
     change_line::{Form, lines},
     exit::{Exit, Printed, Result, interrupted, print},
+    metrics::{
+        endpoint::Endpoint,
+        probe::{Probe, Questions},
+    },
     store::{Missing, ProcessorStores, Store},
 };
 
@@ -37,8 +44,16 @@ async fn host(args: &RunArgs) -> Result<Exit> {
         return check(args).await;
     }
     Chosen::of(&args.delegate)?;
+    let (probe, questions) = Probe::new();
+    // Before the stores are opened, which record from then on.
+    let endpoint = match args.metrics.metrics {
+        Some(address) => Some(Endpoint::start(&args.metrics, address, probe.clone()).await?),
+        None => None,
+    };
     let stores = ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?;
-    let mut builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
+    let admin = stores.store.offer_admin_endpoint();
+    let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
+    let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
     if let Some(container) = &args.options.dead_letters {
         let container = stores.store.container_or_new(container, None, 1).await?;
         builder = builder.dead_letter(options::dead_letter(&args.options, &container));
@@ -46,8 +61,13 @@ async fn host(args: &RunArgs) -> Result<Exit> {
     let (delegate, own_store) = Delegate::open(args, &stores).await?;
     let processor =
         if args.options.all_versions { build(builder.all_versions(), &delegate)? } else { build(builder, &delegate)? };
-    let ended = work(args, &processor, &delegate).await;
-    drop((processor, delegate));
+    let observed = Observed { probe: &probe, questions, stores: &stores };
+    let ended = work(args, &processor, &delegate, observed).await;
+    probe.stopping();
+    drop((processor, delegate, endpoint));
+    if let Some(admin) = admin {
+        admin.close().await;
+    }
     stores.close().await?;
     if let Some(store) = own_store {
         store.close().await?;
@@ -66,8 +86,27 @@ where
     })?)
 }
 
-async fn work(args: &RunArgs, processor: &Processor, delegate: &Delegate) -> Result<Exit> {
+/// What others may see of the host while it works.
+struct Observed<'a> {
+    probe: &'a Probe,
+    questions: Questions,
+    stores: &'a ProcessorStores,
+}
+
+impl Observed<'_> {
+    /// The host has started: it is ready, and its lag is measured if anybody may read it.
+    fn started(&self, args: &RunArgs) -> Option<LagWatch> {
+        let ProcessorStores { name, monitored, leases, .. } = self.stores;
+        self.probe.started(monitored, leases);
+        args.metrics.metrics?;
+        let estimator = Estimator::new(name, monitored, leases).lease_metrics(args.metrics.lease_metrics);
+        Some(estimator.watch(args.metrics.lag_interval))
+    }
+}
+
+async fn work(args: &RunArgs, processor: &Processor, delegate: &Delegate, mut observed: Observed<'_>) -> Result<Exit> {
     if args.once {
+        let _lag = observed.started(args);
         return tokio::select! {
             ended = processor.run_until_caught_up() => Ok(ended.map(|()| Exit::Good)?),
             () = delegate.nobody_reads() => Ok(Exit::Good),
@@ -75,11 +114,17 @@ async fn work(args: &RunArgs, processor: &Processor, delegate: &Delegate) -> Res
         };
     }
     let running = processor.start().await?;
-    tokio::select! {
-        ended = running.join() => return Ok(ended.map(|()| Exit::Good)?),
-        () = delegate.nobody_reads() => {}
-        () = interrupted() => {}
+    let _lag = observed.started(args);
+    let mut interrupted = std::pin::pin!(interrupted());
+    loop {
+        tokio::select! {
+            ended = running.join() => return Ok(ended.map(|()| Exit::Good)?),
+            () = delegate.nobody_reads() => break,
+            () = interrupted.as_mut() => break,
+            () = observed.questions.answer(|| running.health()) => {}
+        }
     }
+    observed.probe.stopping();
     running.stop().await?;
     Ok(Exit::Good)
 }
@@ -157,7 +202,7 @@ impl Delegate {
         let (args, processor) = (&run.delegate, stores.name.as_str());
         let kind = match Chosen::of(args)? {
             Chosen::Print => Kind::Print(if args.json { Form::Json } else { Form::Plain }),
-            Chosen::Exec(command) => Kind::Exec(Exec::new(command, args.results, processor)),
+            Chosen::Exec(command) => Kind::Exec(Exec::new(command, args.results, processor)?),
             Chosen::Webhook(url) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
             Chosen::Copy(place) => {
                 let (copy, store) = Copy::open(place, &run.processor, stores).await?;

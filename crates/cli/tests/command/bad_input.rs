@@ -24,6 +24,35 @@ fn stores_and_containers_that_are_not_there_are_named() {
         &["there is no folder", "load --create"],
     );
     assert!(!folder.path().join("missing").exists(), "it is not made in silence");
+    let empty = folder.join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let processor = ["mailer", "--container", "a/b", "--leases", "a/l", "--store", &empty];
+    let on_processor = |name: &[&'static str], more: &[&'static str]| [name, &processor[..], more].concat();
+    for command in [
+        on_processor(&["lag"], &[]),
+        on_processor(&["explain"], &[]),
+        on_processor(&["top"], &["--once"]),
+        on_processor(&["leases", "list"], &[]),
+        on_processor(&["leases", "show"], &["0"]),
+        on_processor(&["leases", "release"], &[]),
+        on_processor(&["leases", "export"], &[]),
+        on_processor(&["seek"], &["--to", "now"]),
+        on_processor(&["pause"], &[]),
+        on_processor(&["resume"], &[]),
+        on_processor(&["where"], &["i", "--key", "k"]),
+        on_processor(&["run"], &["--print"]),
+        vec!["tail", "--store", &empty, "--container", "a/b"],
+        vec!["load", "--store", &empty, "--container", "a/b"],
+        vec!["dead-letters", "list", "--store", &empty, "--dead-letters", "a/d"],
+        vec!["ranges", "--store", &empty, "--container", "a/b"],
+        vec!["split", "--store", &empty, "--container", "a/b", "--range", "0"],
+        vec!["merge", "--store", &empty, "--container", "a/b", "--ranges", "0,1"],
+        vec!["verify", "--store", &empty],
+        vec!["backup", "--store", &empty, "--to", "none"],
+    ] {
+        assert_refused(&command, &["there is no store in the folder"]);
+    }
+    assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0, "nothing is made in it");
     assert_refused(
         &["tail", "--store", "http://127.0.0.1:1", "--container", "a/b"],
         &["nothing listens", "changefeed serve"],

@@ -45,3 +45,18 @@ fn what_is_set_is_shown_without_secrets() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("there is no option stor"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn the_key_in_a_connection_string_is_shown_nowhere() {
+    let shop = Shop::in_folder();
+    let account = "AccountEndpoint=https://shop.invalid:443/;AccountKey=c2VjcmV0;";
+    let file = shop.folder.write("azure.toml", &format!("store = '{account}'\n"));
+    for arguments in [&["config", "show"][..], &["config", "show", "--json"], &["tail", "--help"]] {
+        let mut command = command(arguments);
+        let output = command.env("CHANGEFEED_CONFIG", &file).env("CHANGEFEED_LEASE_STORE", account).output().unwrap();
+        assert_good(&output);
+        let said = text(&output.stdout);
+        assert!(!said.contains("c2VjcmV0"), "{arguments:?}: {said}");
+        assert!(said.contains("https://shop.invalid") || arguments[0] == "tail", "{arguments:?}: {said}");
+    }
+}

@@ -41,6 +41,21 @@ fn dead_letters_are_listed_shown_redriven_and_purged() {
             .starts_with("2 dead letters, grouped by their last error\n\n2 x the command ended with exit status: 1\n"),
         "{listed}"
     );
+    // One after the other as JSON, the same as text.
+    let all: Vec<Value> =
+        letters(&shop, &["list", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = listed.lines().skip(3).collect::<Vec<_>>();
+    for (letter, lines) in all.iter().zip(lines.chunks(2)) {
+        let begin = format!(
+            "  item {}: lsn {}, lease {}, 2 attempts, 20",
+            letter["itemId"].as_str().unwrap(),
+            letter["lsn"],
+            letter["lease"].as_str().unwrap()
+        );
+        assert!(lines[0].starts_with(&begin) && lines[0].ends_with('Z'), "{lines:?}");
+        assert_eq!(lines[1], format!("    {}", letter["id"].as_str().unwrap()));
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
+    }
     let one: Value = serde_json::from_str(letters(&shop, &["list", "--json"]).lines().next().unwrap()).unwrap();
     let id = one["id"].as_str().unwrap();
     let shown: Value = serde_json::from_str(&letters(&shop, &["show", id])).unwrap();
@@ -53,15 +68,15 @@ fn dead_letters_are_listed_shown_redriven_and_purged() {
     shop.folder.write("fixed", "");
     let item = one["itemId"].as_str().or(one["item_id"].as_str()).unwrap();
     let done = letters(&shop, &[&["redrive", "--item", item], &container[..]].concat());
-    assert_eq!(done, "1 dead letters written again, 0 left\n");
+    assert_eq!(done, "1 dead letter written again, 0 left\n");
     shop.catches_up();
     assert_eq!(letters(&shop, &["list", "--json"]).lines().count(), 1, "what was written again is gone from here");
 
-    let would = "1 dead letters would be deleted for good: pass --yes to do it\n";
+    let would = "1 dead letter would be deleted for good: pass --yes to do it\n";
     assert_eq!(letters(&shop, &["purge"]), would);
     assert_eq!(letters(&shop, &["purge", "--before", "1h ago", "--yes"]), "0 dead letters deleted\n");
     assert_eq!(letters(&shop, &["purge", "--error", "no such error", "--yes"]), "0 dead letters deleted\n");
-    assert_eq!(letters(&shop, &["purge", "--yes"]), "1 dead letters deleted\n");
+    assert_eq!(letters(&shop, &["purge", "--yes"]), "1 dead letter deleted\n");
     assert_eq!(letters(&shop, &["list"]), "no dead letters\n");
     host.stop();
 }

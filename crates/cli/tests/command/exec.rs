@@ -111,6 +111,19 @@ fn all_processes_of_a_command_end_at_the_timeout() {
     }
 }
 
+#[test]
+fn a_command_does_not_outlive_a_host_that_is_killed() {
+    let shop = Shop::served();
+    shop.load(1);
+    let host = shop.host("a", &["--exec", "echo $$ >> started; sleep 1000 & sleep 1000"]);
+    eventually("a command", || !shop.lines("started").is_empty());
+    let group = shop.lines("started").first().cloned().unwrap();
+    assert!(!members(&group).is_empty());
+    // Dropping it kills it, by SIGKILL.
+    drop(host);
+    eventually("the end of its command", || members(&group).is_empty());
+}
+
 /// The processes of a process group.
 fn members(group: &str) -> Vec<String> {
     let mut found = Vec::new();

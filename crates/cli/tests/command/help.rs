@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The sub-commands that have examples.
-const WITH_EXAMPLES: [&[&str]; 12] = [
+const WITH_EXAMPLES: [&[&str]; 18] = [
     &["where"],
     &["load"],
     &["tail"],
@@ -17,9 +17,15 @@ const WITH_EXAMPLES: [&[&str]; 12] = [
     &["explain"],
     &["leases", "list"],
     &["leases", "show"],
+    &["leases", "release"],
+    &["leases", "export"],
+    &["leases", "import"],
+    &["top"],
     &["seek"],
     &["pause"],
     &["dead-letters", "list"],
+    &["backup"],
+    &["restore"],
     &["serve"],
 ];
 
@@ -62,7 +68,7 @@ fn every_example_works_when_pasted() {
             tried += 1;
         }
     }
-    assert!(tried >= 13, "{tried} examples");
+    assert!(tried >= 19, "{tried} examples");
 }
 
 /// Runs an example in a shell. One that goes on is asked to stop after a while and must end in good order.
@@ -78,7 +84,8 @@ fn try_out(example: &str, shop: &Shop) {
         .stderr(log)
         .spawn()
         .unwrap();
-    let goes_on = !example.contains("--once") && ["run ", "tail ", "serve "].iter().any(|name| example.contains(name));
+    let goes_on = !example.contains("--once")
+        && ["run ", "tail ", "serve "].iter().any(|name| example.contains(&format!("changefeed {name}")));
     if goes_on {
         eventually("a sign of life", || !shop.lines("help.log").is_empty() || example.contains("tail "));
         let sent = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status().unwrap();

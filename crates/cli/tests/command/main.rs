@@ -2,14 +2,19 @@
 //! folder and through a server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod admin_endpoint;
+mod backup;
 mod bad_input;
 mod config;
 mod copy;
 mod dead_letters;
 mod exec;
 mod help;
+mod leases;
 mod look;
+mod man;
 mod repair;
+#[allow(dead_code, reason = "other tests use the rest")]
 mod shop;
 mod transfer;
 mod webhook;

@@ -32,6 +32,16 @@ impl Shop {
         Self { folder, server: Some(server) }
     }
 
+    /// Where the server listens.
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.server.as_ref().unwrap().address()
+    }
+
+    /// Ends the server without warning.
+    pub(crate) fn kill_server(&mut self) {
+        self.server.take().unwrap().kill();
+    }
+
     /// What `--store` takes.
     pub(crate) fn store(&self) -> String {
         self.server.as_ref().map_or_else(|| self.folder.join("data"), Server::endpoint)

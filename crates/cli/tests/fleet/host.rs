@@ -1,7 +1,7 @@
 //! A host in a process of its own: the example `fleet`, run by this very test program.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
@@ -27,29 +27,34 @@ impl Host {
 
     /// Starts a host whose delegate calls take this long, and waits until it runs.
     pub(crate) fn with_calls(endpoint: &str, name: &str, ledger: &str, call: Duration) -> Self {
-        let host = Self::spawn(endpoint, name, ledger, call);
+        let host = Self::spawn(endpoint, name, ledger, call, &[]);
         eventually("the start of a host", || host.has_said("started"));
         host
     }
 
-    fn spawn(endpoint: &str, name: &str, ledger: &str, call: Duration) -> Self {
+    /// Starts a host that trusts the certificates in a file, and waits until it runs.
+    pub(crate) fn with_certificates(endpoint: &str, name: &str, ledger: &str, file: &str) -> Self {
+        let host = Self::spawn(endpoint, name, ledger, Duration::ZERO, &[("CHANGEFEED_CA_FILE", file)]);
+        eventually("the start of a host", || host.has_said("started"));
+        host
+    }
+
+    fn spawn(endpoint: &str, name: &str, ledger: &str, call: Duration, variables: &[(&str, &str)]) -> Self {
         let millis = call.as_millis().to_string();
         let arguments =
             ["--endpoint", endpoint, "--instance", name, "--ledger", ledger, "--call-millis", &millis].join("\n");
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "host_process", "--nocapture"])
             .env(ARGUMENTS, arguments)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("start a host");
         let said = Arc::new(Mutex::new(Vec::new()));
-        let (lines, out) = (Arc::clone(&said), BufReader::new(child.stdout.take().unwrap()));
-        std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                lines.lock().unwrap().push(line);
-            }
-        });
+        listen(child.stdout.take().unwrap(), &said);
+        listen(child.stderr.take().unwrap(), &said);
         Self { child, name: name.to_owned(), said }
     }
 
@@ -108,6 +113,16 @@ impl Host {
         });
         status.unwrap()
     }
+}
+
+/// Keeps what a host says.
+fn listen(out: impl Read + Send + 'static, said: &Arc<Mutex<Vec<String>>>) {
+    let said = Arc::clone(said);
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            said.lock().unwrap().push(line);
+        }
+    });
 }
 
 impl Drop for Host {

@@ -8,6 +8,7 @@ mod faults;
 mod host;
 mod ledger;
 mod push;
+mod restarts;
 mod rolling;
 mod soak;
 

@@ -14,7 +14,13 @@ use changefeed::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::process::Server;
+use crate::{
+    block_on,
+    faults::proxy,
+    host::Host,
+    process::{Folder, Server},
+    soak::pass,
+};
 
 /// How many changes are timed.
 const CHANGES: usize = 200;
@@ -60,4 +66,29 @@ async fn a_change_reaches_its_delegate_by_push_long_before_a_poll_would_find_it(
     eprintln!("commit to delegate: p50 {half:?}, p99 {most:?}");
     // Unoptimised, on a machine that does other things: far from the 5 ms of a release build, far from an hour.
     assert!(half < Duration::from_millis(100), "p50 {half:?}, p99 {most:?}");
+}
+
+/// Wake-ups make polls of feeds rare; what is left are renewals, and reads of what others may have written to leases.
+#[test]
+fn an_idle_host_reads_its_leases_once_in_an_acquire_interval_and_hardly_any_feed() {
+    let folder = Folder::new();
+    let server = Server::start(&["--store", "memory"]);
+    block_on(containers(&server, 4));
+    let network = proxy(&server);
+    let host = Host::start(&network.endpoint(), "a", &folder.join("ledger"));
+    host.owns(4);
+    // Until it has found out that nothing happens.
+    pass(Duration::from_secs(10));
+    let calls = ["write", "read_changes", "watch", "list_items", "read_item", "feed_ranges"];
+    let before = calls.map(|call| network.count(call));
+    pass(Duration::from_secs(20));
+    let counts = calls.map(|call| network.count(call)).into_iter().zip(before).map(|(after, before)| after - before);
+    let [writes, reads, watches, ..] = counts.clone().collect::<Vec<_>>()[..] else { panic!("six counts") };
+    eprintln!("in 20 s: {:?}", calls.into_iter().zip(counts).collect::<Vec<_>>());
+    // Of four leases each is renewed every 3 s.
+    assert!(writes <= 32, "{writes} renewals");
+    // The feed of the leases every 2 s, each of the four feeds once at most.
+    assert!(reads <= 16, "{reads} reads");
+    assert!(watches <= 14, "{watches} wake-up calls");
+    host.stop();
 }

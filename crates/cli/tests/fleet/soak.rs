@@ -54,7 +54,8 @@ enum Step {
     /// Stopped, and let go on after so many seconds: before or after its leases have expired.
     Freeze(u64),
     KillServer,
-    RestartServer,
+    /// Stopped in good order, and started again after so many seconds.
+    RestartServer(u64),
     Cut(u64),
     Faults,
 }
@@ -71,15 +72,19 @@ impl Step {
             6 => Self::KillHost,
             7 => Self::Freeze(random.u64(1..=16)),
             8 => Self::KillServer,
-            9 => Self::RestartServer,
+            9 => Self::RestartServer(random.u64(..=16)),
             10 => Self::Cut(random.u64(1..=16)),
             _ => Self::Faults,
         }
     }
 
-    /// Whether nothing may come twice: all processes live, and whoever moves is waited for.
+    /// Whether nothing may come twice: all hosts live, and whoever moves or is away is waited for.
     fn is_planned(self) -> bool {
-        matches!(self, Self::Join | Self::Leave | Self::RollingRestart | Self::Split | Self::Merge | Self::Quiet)
+        match self {
+            Self::Join | Self::Leave | Self::RollingRestart | Self::Split | Self::Merge | Self::Quiet => true,
+            Self::RestartServer(_) => true,
+            Self::KillHost | Self::Freeze(_) | Self::KillServer | Self::Cut(_) | Self::Faults => false,
+        }
     }
 }
 
@@ -190,10 +195,11 @@ impl Fleet {
                 pass(Duration::from_millis(self.random.u64(..5000)));
                 self.server = Some(serve(&self.store, &self.address));
             }
-            Step::RestartServer => {
+            Step::RestartServer(seconds) => {
                 let server = self.server.take().expect("it runs");
                 server.signal("TERM");
                 assert!(server.ended().0.success(), "the server ends in good order");
+                pass(Duration::from_secs(seconds));
                 self.server = Some(serve(&self.store, &self.address));
             }
             Step::Cut(seconds) => {
@@ -254,7 +260,7 @@ pub(crate) fn settled(hosts: &[Host], owners: &[Option<String>]) -> bool {
 }
 
 #[expect(clippy::disallowed_methods, reason = "what happens meanwhile has no sign")]
-fn pass(time: Duration) {
+pub(crate) fn pass(time: Duration) {
     std::thread::sleep(time);
 }
 

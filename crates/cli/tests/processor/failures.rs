@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::{
     process::run,
     shop::{Seen, Shop, until},
+    store::{FEED_FAULT, LEASE_WRITE_PATH},
 };
 
 const SOON: Backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(200) };
@@ -146,8 +147,8 @@ async fn injected_faults_of_the_server_delay_and_lose_nothing() {
     let running = shop.host("a", &seen).await;
     for status in ["408", "429", "503", "500"] {
         let fault = ["fault", "--store", &shop.server.endpoint(), "--status", status, "--count", "3"];
-        assert!(run(&[&fault[..], &["--path-contains", "read_changes"]].concat()).status.success());
-        assert!(run(&[&fault[..], &["--path-contains", "leases/write", "--after"]].concat()).status.success());
+        assert!(run(&[&fault[..], &FEED_FAULT].concat()).status.success());
+        assert!(run(&[&fault[..], &["--path-contains", LEASE_WRITE_PATH, "--after"]].concat()).status.success());
     }
     shop.write(0..100, 1).await;
     until("delivery", || seen.distinct() >= 100).await;

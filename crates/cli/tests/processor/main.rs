@@ -13,4 +13,5 @@ mod process;
 mod proxy;
 mod ranges;
 mod shop;
+mod store;
 mod tools;

@@ -14,7 +14,7 @@ use changefeed::{
 };
 use serde_json::json;
 
-use crate::process::Server;
+use crate::{process::Server, store::Store};
 
 /// Short, but not so short that a busy machine loses leases.
 pub(crate) const TIMING: LeaseTiming = LeaseTiming {
@@ -28,7 +28,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) struct Shop {
     pub(crate) server: Server,
-    pub(crate) client: Client,
+    /// For what only an operator does.
+    admin: Client,
+    store: Store,
     pub(crate) orders: Container,
     pub(crate) leases: Container,
 }
@@ -36,15 +38,17 @@ pub(crate) struct Shop {
 impl Shop {
     pub(crate) async fn new(ranges: usize) -> Self {
         let server = Server::start(&["--store", "memory", "--allow-faults"]);
-        let client = Client::connect(&server.endpoint(), EMULATOR_KEY).unwrap();
-        let shop = client.database("shop");
-        let orders = shop.container("orders").partition_key("/customer").ranges(ranges).create().await.unwrap();
-        let leases = shop.container("leases").create().await.unwrap();
-        Self { server, client, orders, leases }
+        let admin = Client::connect(&server.endpoint(), EMULATOR_KEY).unwrap();
+        let shop = admin.database("shop");
+        shop.container("orders").partition_key("/customer").ranges(ranges).create().await.unwrap();
+        shop.container("leases").create().await.unwrap();
+        let store = Store::connect(&server.endpoint()).await;
+        let (orders, leases) = (store.container("orders").await, store.container("leases").await);
+        Self { server, admin, store, orders, leases }
     }
 
     pub(crate) fn database(&self) -> Database {
-        self.client.database("shop")
+        self.store.database()
     }
 
     /// Writes version `n` of these orders. There are seven customers.
@@ -68,12 +72,12 @@ impl Shop {
     }
 
     pub(crate) async fn split(&self, range: u64) {
-        self.client.catalog().split("shop", "orders", &RangeId::from(range), None).await.unwrap();
+        self.admin.catalog().split("shop", "orders", &RangeId::from(range), None).await.unwrap();
     }
 
     pub(crate) async fn merge(&self, a: u64, b: u64) {
         let ranges = [&RangeId::from(a), &RangeId::from(b)];
-        self.client.catalog().merge("shop", "orders", ranges).await.unwrap();
+        self.admin.catalog().merge("shop", "orders", ranges).await.unwrap();
     }
 }
 

@@ -72,7 +72,7 @@ fn an_address_that_others_can_reach_needs_a_key_and_tls() {
         assert_says(&refused(&beyond), &["needs a key of your own", "--key-file"]);
         assert_says(&refused(&[&beyond[..], &["--tls", "self-signed"]].concat()), &["needs a key of your own"]);
         let said = refused(&[&beyond[..], &["--key-file", &public, "--tls", "self-signed"]].concat());
-        assert_says(&said, &["everybody knows the emulator's key"]);
+        assert_says(&said, &["the emulator's key is public"]);
         assert_says(&refused(&[&beyond[..], &["--key-file", &key]].concat()), &["without TLS", "--allow-plain"]);
     }
 }

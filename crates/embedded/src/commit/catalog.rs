@@ -6,9 +6,11 @@ use changefeed_core::{ContainerSpec, DatabaseSpec, Epk, Error, ErrorKind, ItemId
 
 use super::{Committer, next_catalog_lsn, plan::Group};
 use crate::{
-    descriptor::{CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor, check_name},
+    descriptor::{
+        CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor, FIRST_LSN, RetiredDescriptor, check_name,
+    },
     format::record::Place,
-    index::{Key, tally::Tally},
+    index::{Key, container::ContainerIndex, horizon::Horizon, range::RangeIndex},
     log::writer::FrameBuffer,
     service::Shared,
     state::State,
@@ -30,7 +32,7 @@ pub(crate) enum CatalogChange {
 /// What a change does to the store's own container.
 #[derive(Default)]
 struct Effect {
-    put: Option<Descriptor>,
+    put: Vec<Descriptor>,
     delete: Vec<Descriptor>,
     /// The first range that a split or merge made.
     made: Option<RangeId>,
@@ -49,16 +51,7 @@ impl Committer {
             )
         })?;
         let effect = decide(&shared.state.read(), change, number, now)?;
-        let mut group = Group::new(now, FrameBuffer::new());
-        let deletes = effect.delete.iter().map(|descriptor| (descriptor, false));
-        for (op, (descriptor, put)) in (0..).zip(effect.put.iter().map(|put| (put, true)).chain(deletes)) {
-            let key = Arc::new(Key::new(Epk::MIN, ItemId::new(descriptor.item_id())?));
-            let body = serde_json::to_vec(descriptor).map_err(|error| {
-                Error::new(ErrorKind::InvalidArgument, "the settings cannot be written as JSON").with_source(error)
-            })?;
-            group.put_descriptor(Place { lsn, op }, CATALOG, &key, put.then_some(&body));
-        }
-        self.commit(shared, &mut group)?;
+        self.put_descriptors(shared, lsn, &effect.put, &effect.delete)?;
         // Whatever the mode, containers and ranges do not vanish with the power.
         self.sync()?;
         let mut state = shared.state.write();
@@ -66,14 +59,49 @@ impl Committer {
             match descriptor {
                 Descriptor::Database(database) => drop(state.databases.remove(&database.name)),
                 Descriptor::Container(container) => state.forget_container(container.number),
+                Descriptor::Retired(RetiredDescriptor { database_name, name, .. }) => {
+                    state.retired.remove(&(database_name, name));
+                }
             }
         }
-        if let Some(descriptor) = effect.put {
+        for descriptor in effect.put {
             state.describe(descriptor, now.as_millis())?;
         }
         Ok(effect.made)
     }
+
+    /// Writes descriptors down in one frame, and takes others away.
+    fn put_descriptors(&mut self, shared: &Shared, lsn: u64, put: &[Descriptor], delete: &[Descriptor]) -> Result<()> {
+        let mut group = Group::new(shared.clock.wall(), FrameBuffer::new());
+        let all = put.iter().map(|put| (put, true)).chain(delete.iter().map(|delete| (delete, false)));
+        for (op, (descriptor, put)) in (0..).zip(all) {
+            let key = Arc::new(Key::new(Epk::MIN, ItemId::new(descriptor.item_id())?));
+            let body = serde_json::to_vec(descriptor).map_err(|error| {
+                Error::new(ErrorKind::InvalidArgument, "the settings cannot be written as JSON").with_source(error)
+            })?;
+            group.put_descriptor(Place { lsn, op }, CATALOG, &key, put.then_some(&body));
+        }
+        self.commit(shared, &mut group)
+    }
+
+    /// Writes down the descriptors of a folder of version 1 as they were changed on reading it.
+    pub(crate) fn write_migrated(&mut self, shared: &Shared) -> Result<()> {
+        let all: Vec<Descriptor> = {
+            let state = shared.state.read();
+            state.containers.values().map(|container| Descriptor::Container((**container).clone())).collect()
+        };
+        for some in all.chunks(MIGRATED_AT_ONCE) {
+            self.put_descriptors(shared, next_catalog_lsn(shared), some, &[])?;
+        }
+        self.sync()
+    }
 }
+
+/// How many descriptors one frame holds when a folder is migrated.
+const MIGRATED_AT_ONCE: usize = 64;
+
+/// Of so many names of deleted containers the store remembers how far they had come.
+const REMEMBERED_NAMES: usize = 1000;
 
 fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_core::Timestamp) -> Result<Effect> {
     let mut effect = Effect::default();
@@ -84,16 +112,18 @@ fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_cor
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("database {name} exists already")));
             }
             let created = now.as_millis();
-            effect.put = Some(Descriptor::Database(DatabaseDescriptor { number, name, created, other }));
+            effect.put.push(Descriptor::Database(DatabaseDescriptor { number, name, created, other }));
         }
         CatalogChange::ReplaceDatabase(DatabaseSpec { name, extra: other }) => {
             let database = state.database(&name)?.clone();
-            effect.put = Some(Descriptor::Database(DatabaseDescriptor { other, ..database }));
+            effect.put.push(Descriptor::Database(DatabaseDescriptor { other, ..database }));
         }
         CatalogChange::DeleteDatabase(name) => {
             let database = state.database(&name)?;
-            let containers = state.containers_of(database.number);
-            effect.delete = containers.map(|container| Descriptor::Container((**container).clone())).collect();
+            for container in state.containers_of(database.number) {
+                effect.retire(state, &name, container);
+            }
+            effect.forget_old_names(state);
             effect.delete.push(Descriptor::Database(database.clone()));
         }
         CatalogChange::CreateContainer(database, spec) => {
@@ -102,36 +132,65 @@ fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_cor
                 let message = format!("container {}/{} exists already", database.name, spec.name);
                 return Err(Error::new(ErrorKind::AlreadyExists, message));
             }
-            effect.put = Some(Descriptor::Container(ContainerDescriptor::create(number, database.number, spec, now)?));
+            let before = state.retired.get(&(database.name.clone(), spec.name.clone()));
+            let lsn = before.map_or(FIRST_LSN - 1, |retired| retired.lsn);
+            effect.delete.extend(before.cloned().map(Descriptor::Retired));
+            let container = ContainerDescriptor::create(number, database.number, spec, lsn, now)?;
+            effect.put.push(Descriptor::Container(container));
         }
         CatalogChange::ReplaceContainer(database, spec) => {
             let mut container = (**state.container_named(&database, &spec.name)?).clone();
-            let newest = state.indexes.get(&container.number).map_or(0, |index| index.newest);
-            container.change(spec, now, newest)?;
-            effect.put = Some(Descriptor::Container(container));
+            let number = container.number;
+            container.change(spec, now, |id| live_range(state, number, id).map_or(0, |range| range.lsn))?;
+            effect.put.push(Descriptor::Container(container));
         }
         CatalogChange::DeleteContainer(database, name) => {
-            let container = state.container_named(&database, &name)?;
-            effect.delete.push(Descriptor::Container((**container).clone()));
+            effect.retire(state, &database, state.container_named(&database, &name)?);
+            effect.forget_old_names(state);
         }
         CatalogChange::Split(database, name, range, at) => {
             let mut container = (**state.container_named(&database, &name)?).clone();
-            let tally = tally(state, &container, &range)?;
-            effect.made = container.split(&range, at, tally)?.first().map(|child| child.id.clone());
-            effect.put = Some(Descriptor::Container(container));
+            let end = end(state, &container, &range)?;
+            effect.made = container.split(&range, at, end)?.first().map(|child| child.id.clone());
+            effect.put.push(Descriptor::Container(container));
         }
         CatalogChange::Merge(database, name, [a, b]) => {
             let mut container = (**state.container_named(&database, &name)?).clone();
-            let tallies = [tally(state, &container, &a)?, tally(state, &container, &b)?];
-            effect.made = Some(container.merge([&a, &b], tallies)?.id);
-            effect.put = Some(Descriptor::Container(container));
+            let ends = [end(state, &container, &a)?, end(state, &container, &b)?];
+            effect.made = Some(container.merge([&a, &b], ends)?.id);
+            effect.put.push(Descriptor::Container(container));
         }
     }
     Ok(effect)
 }
 
-fn tally<'a>(state: &'a State, container: &ContainerDescriptor, id: &RangeId) -> Result<&'a Tally> {
-    let ranges = state.indexes.get(&container.number).map_or_else(Default::default, |index| index.ranges());
-    let range = ranges.iter().find(|range| range.physical.id == *id);
-    range.map(|range| &range.tally).ok_or_else(|| container.missing_range(id))
+impl Effect {
+    /// Deletes a container, and remembers how far it had come.
+    fn retire(&mut self, state: &State, database: &str, container: &ContainerDescriptor) {
+        let lsn = state.indexes.get(&container.number).map_or(0, ContainerIndex::newest);
+        if lsn >= FIRST_LSN {
+            let (number, database_name, name) = (container.number, database.to_owned(), container.name.clone());
+            self.put.push(Descriptor::Retired(RetiredDescriptor { number, database_name, name, lsn }));
+        }
+        self.delete.push(Descriptor::Container(container.clone()));
+    }
+
+    /// Lets go of the names that were deleted first, if there are too many.
+    fn forget_old_names(&mut self, state: &State) {
+        let mut numbers: Vec<_> = state.retired.values().map(|retired| retired.number).collect();
+        numbers.sort_unstable();
+        numbers.truncate((state.retired.len() + self.put.len()).saturating_sub(REMEMBERED_NAMES));
+        let old = state.retired.values().filter(|retired| numbers.binary_search(&retired.number).is_ok());
+        self.delete.extend(old.cloned().map(Descriptor::Retired));
+    }
+}
+
+/// How far a range has come, and how far back its history reaches.
+fn end<'a>(state: &'a State, container: &ContainerDescriptor, id: &RangeId) -> Result<(u64, &'a Horizon)> {
+    let range = live_range(state, container.number, id);
+    range.map(|range| (range.lsn, &range.horizon)).ok_or_else(|| container.missing_range(id))
+}
+
+fn live_range<'a>(state: &'a State, container: u32, id: &RangeId) -> Option<&'a RangeIndex> {
+    state.indexes.get(&container)?.ranges().iter().find(|range| range.physical.id == *id)
 }

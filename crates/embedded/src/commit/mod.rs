@@ -5,7 +5,7 @@ mod plan;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use changefeed_core::{Error, ErrorKind, Result, WriteResult};
+use changefeed_core::{Batch, Error, ErrorKind, Result, WriteResult};
 use tokio::sync::oneshot;
 
 use self::plan::Group;
@@ -17,11 +17,12 @@ use crate::{
     descriptor::CATALOG,
     engine::Durability,
     format::frame::{FrameKind, HEADER_BYTES},
-    health::{HealthReport, Task},
+    health::HealthReport,
     log::{
         Segment, io_error, recent,
         writer::{FrameBuffer, LogWriter, RollError},
     },
+    metrics::{Stopwatch, Task},
     service::Shared,
 };
 
@@ -111,7 +112,7 @@ impl Committer {
             }
             return;
         }
-        let now = shared.clock.wall();
+        let (now, begun) = (shared.clock.wall(), Stopwatch::start());
         let mut group = Group::new(now, std::mem::replace(&mut self.buffer, FrameBuffer::new()));
         let mut replies = Vec::with_capacity(writes.len());
         {
@@ -120,7 +121,13 @@ impl Committer {
                 replies.push((reply, group.plan(&state, &prepared)));
             }
         }
-        match self.commit(shared, &mut group) {
+        let bytes = group.frame.payload();
+        let committed = self.commit(shared, &mut group);
+        if committed.is_ok() && bytes > 0 {
+            let writes = replies.iter().filter(|(_, result)| result.is_ok()).count();
+            self.health.metrics.committed(writes, bytes, begun.elapsed());
+        }
+        match committed {
             Ok(()) => replies.into_iter().for_each(|(reply, result)| drop(reply.send(result))),
             Err(error) => {
                 for (reply, result) in replies {
@@ -173,10 +180,17 @@ impl Committer {
         let place = self.writer.append(FrameKind::Data, &mut group.frame)?;
         self.unsynced_groups += 1;
         if self.durability == Durability::Durable || self.unsynced_groups >= RELAXED_GROUPS {
-            self.writer.sync()?;
+            self.sync_log()?;
             self.unsynced_groups = 0;
         }
         Ok(place)
+    }
+
+    fn sync_log(&mut self) -> std::io::Result<()> {
+        let begun = Stopwatch::start();
+        let synced = self.writer.sync();
+        self.health.metrics.synced(&synced, begun.elapsed());
+        synced
     }
 
     /// Goes on in a new segment. If there is no room on disk for one, only this group fails.
@@ -207,14 +221,15 @@ impl Committer {
         written.map_err(|error| self.fail("mark the log", error))
     }
 
-    /// Gives every container an LSN so high that none is given twice after commits were lost. Changes of the catalog
+    /// Gives every range an LSN so high that none is given twice after commits were lost. Changes of the catalog
     /// are never lost, and its numbers are too few to skip any.
     pub(crate) fn skip_lost_lsns(&mut self, shared: &Shared) -> Result<()> {
         let mut group = Group::new(shared.clock.wall(), FrameBuffer::new());
         let mut state = shared.state.write();
         for (container, index) in state.indexes.iter_mut().filter(|(container, _)| **container != CATALOG) {
-            index.skip(u64::from(RELAXED_GROUPS) * plan::GROUP_LSNS);
-            group.floor(*container, index);
+            let lsns = u64::from(RELAXED_GROUPS) * plan::GROUP_LSNS;
+            index.skip(lsns, lsns * Batch::MAX_WRITES as u64);
+            group.floors(*container, index);
         }
         drop(state);
         self.commit(shared, &mut group)?;
@@ -226,10 +241,15 @@ impl Committer {
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.check_open()?;
         if self.unsynced_groups > 0 {
-            self.writer.sync().map_err(|error| self.fail("sync the log", error))?;
+            self.sync_log().map_err(|error| self.fail("sync the log", error))?;
             self.unsynced_groups = 0;
         }
         Ok(())
+    }
+
+    /// The segment that grows, and where what was committed ends in it.
+    pub(crate) fn end(&self) -> (u32, u64) {
+        self.writer.end()
     }
 
     pub(crate) fn has_unsynced(&self) -> bool {
@@ -278,6 +298,9 @@ impl Committer {
             };
             left = index.purge(now.as_millis(), left, &mut on_dead);
         }
+        let sum = |of: fn(&Segment) -> u64| state.segments.0.values().map(of).sum();
+        let (used, dead) = (sum(|segment| segment.used), sum(|segment| segment.dead));
+        self.health.metrics.log(state.segments.0.len(), used, dead);
         drop(state);
         if found_dead {
             shared.maintenance_wanted();
@@ -324,5 +347,5 @@ type Staged = BTreeMap<u32, Vec<crate::index::Entry>>;
 
 /// Number of the catalog's next change, which also names what it creates.
 fn next_catalog_lsn(shared: &Shared) -> u64 {
-    shared.state.read().indexes.get(&CATALOG).map_or(1, |index| index.newest + 1)
+    shared.state.read().indexes.get(&CATALOG).map_or(1, |index| index.newest() + 1)
 }

@@ -9,12 +9,7 @@ use super::Staged;
 use crate::{
     body,
     format::record::{self, Place, RecordHeader, RecordKind},
-    index::{
-        Entry, Key, Location,
-        container::{ContainerIndex, Counter},
-        items::ItemState,
-        tally,
-    },
+    index::{Entry, Key, Location, container::ContainerIndex, items::ItemState, range::Floor},
     log::writer::FrameBuffer,
     state::State,
 };
@@ -69,9 +64,10 @@ pub(crate) struct Group {
     pub(crate) news: Vec<(u32, Epk, u64)>,
     /// The newest version of each item that this group touches; none if it is deleted.
     overlay: BTreeMap<(u32, Arc<Key>), Option<Version>>,
-    newest: BTreeMap<u32, u64>,
-    /// The number of the newest change of those that are counted together, by container.
-    numbers: BTreeMap<(u32, Counter), u64>,
+    /// The newest LSN of each range, by container and place.
+    lsns: BTreeMap<(u32, usize), u64>,
+    /// The newest document number of each container.
+    numbers: BTreeMap<u32, u64>,
 }
 
 /// A version of an item.
@@ -103,7 +99,7 @@ impl Group {
             staged: Staged::new(),
             news: Vec::new(),
             overlay: BTreeMap::new(),
-            newest: BTreeMap::new(),
+            lsns: BTreeMap::new(),
             numbers: BTreeMap::new(),
         }
     }
@@ -116,12 +112,12 @@ impl Group {
     pub(crate) fn plan(&mut self, state: &State, batch: &Prepared) -> Result<Vec<WriteResult>> {
         let (_, index) = state.container(batch.container, &batch.name)?;
         if index.time_to_live != TimeToLive::Off {
-            self.expire_before(state, index, batch);
+            self.expire_before(index, batch);
         }
-        let lsn = self.next_lsn(state, batch.container);
-        let mark = self.mark(batch.container);
         let epk = batch.writes.first().map_or(Epk::MIN, |write| write.key.epk.clone());
-        let (counter, mut number) = self.number(index, batch.container, &epk);
+        let (range, lsn) = self.next_lsn(index, batch.container, &epk);
+        let mut number = self.numbers.get(&batch.container).copied().unwrap_or(index.number);
+        let mark = self.mark(batch.container);
         let mut before = Vec::with_capacity(batch.writes.len());
         let mut written = Vec::with_capacity(batch.writes.len());
         for (op, write) in batch.writes.iter().enumerate() {
@@ -131,49 +127,42 @@ impl Group {
                 None => index.items.get(&write.key).filter(|state| state.live).map(Version::from),
             };
             let place = Place { lsn, op: op as u16 };
-            number += 1;
-            let drift = tally::drift(number, lsn);
-            match check(batch, write, current).and_then(|()| self.stage(batch, write, current, place, drift)) {
+            let ordinal = current.map_or(number + 1, |version| version.ordinal);
+            match check(batch, write, current).and_then(|()| self.stage(batch, write, current, place, ordinal)) {
                 Ok(one) => written.push(one),
                 Err(error) => {
                     self.undo(batch.container, mark, before);
                     return Err(if batch.writes.len() > 1 { error.with_operation(op) } else { error });
                 }
             }
-            let ordinal = current.map_or_else(|| place.packed(), |version| version.ordinal);
+            number = number.max(ordinal);
             let after = (write.action != Action::Delete).then_some(Version { place, ordinal });
             before.push((slot.clone(), self.overlay.insert(slot, after)));
         }
-        self.newest.insert(batch.container, lsn);
-        self.numbers.insert(counter, number);
-        if let Some(write) = batch.writes.first() {
-            self.news.push((batch.container, write.key.epk.clone(), lsn));
-        }
+        self.lsns.insert((batch.container, range), lsn);
+        self.numbers.insert(batch.container, number);
+        self.news.push((batch.container, epk, lsn));
         Ok(written)
     }
 
     /// Lets the items that a batch is about to meet expire first, if their time is over.
-    fn expire_before(&mut self, state: &State, index: &ContainerIndex, batch: &Prepared) {
+    fn expire_before(&mut self, index: &ContainerIndex, batch: &Prepared) {
         for write in &batch.writes {
             let expired = index.item(&write.key).filter(|entry| index.is_expired(entry, self.now.as_millis()));
             if let Some(entry) = expired
                 && !self.overlay.contains_key(&(batch.container, Arc::clone(&write.key)))
             {
-                self.expire_one(state, index, batch.container, &entry.clone());
+                self.expire_one(index, batch.container, &entry.clone());
             }
         }
     }
 
-    fn next_lsn(&self, state: &State, container: u32) -> u64 {
-        let pending = self.newest.get(&container).copied();
-        pending.unwrap_or_else(|| state.indexes.get(&container).map_or(0, |index| index.newest)) + 1
-    }
-
-    /// Where the changes of a key are counted, and the number of the newest of them.
-    fn number(&self, index: &ContainerIndex, container: u32, epk: &Epk) -> ((u32, Counter), u64) {
-        let (counter, newest) = index.counter(epk);
-        let slot = (container, counter);
-        (slot, self.numbers.get(&slot).copied().unwrap_or(newest))
+    /// The place of the range that holds a key, and its next LSN.
+    fn next_lsn(&self, index: &ContainerIndex, container: u32, epk: &Epk) -> (usize, u64) {
+        let range = index.range_position(epk);
+        let pending = self.lsns.get(&(container, range)).copied();
+        let newest = pending.unwrap_or_else(|| index.ranges().get(range).map_or(0, |range| range.lsn));
+        (range, newest + 1)
     }
 
     fn mark(&self, container: u32) -> Mark {
@@ -203,9 +192,8 @@ impl Group {
         write: &PreparedWrite,
         current: Option<Version>,
         place: Place,
-        drift: i32,
+        ordinal: u64,
     ) -> Result<WriteResult> {
-        let ordinal = current.map_or_else(|| place.packed(), |version| version.ordinal);
         let header = RecordHeader {
             kind: if write.action == Action::Delete { RecordKind::Delete } else { RecordKind::Put },
             container: batch.container,
@@ -214,7 +202,6 @@ impl Group {
             ordinal,
             timestamp: self.now.as_millis(),
             ttl: write.ttl,
-            drift,
         };
         let mut written = WriteResult {
             id: write.key.id.clone(),
@@ -259,37 +246,36 @@ impl Group {
                 if self.frame.payload() >= limit {
                     return;
                 }
-                self.expire_one(state, index, *container, &entry);
+                self.expire_one(index, *container, &entry);
             }
         }
     }
 
-    fn expire_one(&mut self, state: &State, index: &ContainerIndex, container: u32, entry: &Entry) {
-        let place = Place { lsn: self.next_lsn(state, container), op: 0 };
-        let (counter, number) = self.number(index, container, &entry.key.epk);
+    fn expire_one(&mut self, index: &ContainerIndex, container: u32, entry: &Entry) {
+        let (range, lsn) = self.next_lsn(index, container, &entry.key.epk);
         let header = RecordHeader {
             kind: RecordKind::Expire,
             container,
-            place,
+            place: Place { lsn, op: 0 },
             previous: entry.place,
             ordinal: entry.ordinal,
             timestamp: self.now.as_millis(),
             ttl: 0,
-            drift: tally::drift(number + 1, place.lsn),
         };
         self.push(&header, &entry.key, &[]);
         self.overlay.insert((container, Arc::clone(&entry.key)), None);
-        self.newest.insert(container, place.lsn);
-        self.numbers.insert(counter, number + 1);
-        self.news.push((container, entry.key.epk.clone(), place.lsn));
+        self.lsns.insert((container, range), lsn);
+        self.news.push((container, entry.key.epk.clone(), lsn));
     }
 
-    /// Adds a note that LSNs up to `lsn` are used up, though no record says so, and the numbers of all parts.
-    pub(crate) fn floor(&mut self, container: u32, index: &ContainerIndex) {
-        append_floor(&mut self.frame, container, index.newest, index.purged, None);
-        for part in index.ranges().iter().flat_map(|range| range.tally.parts()) {
-            let counted = Some((part.range.min_inclusive(), part.count));
-            append_floor(&mut self.frame, container, index.newest, index.purged, counted);
+    /// Adds a note for each range of what is used up in it, though no record says so.
+    pub(crate) fn floors(&mut self, container: u32, index: &ContainerIndex) {
+        for range in index.ranges() {
+            for part in range.horizon.parts() {
+                let epk = part.range.min_inclusive().clone();
+                let floor = Floor { epk, lsn: range.lsn, purged: part.lsn, number: index.number };
+                append_floor(&mut self.frame, container, &floor);
+            }
         }
     }
 
@@ -303,33 +289,23 @@ impl Group {
             ordinal: 0,
             timestamp: self.now.as_millis(),
             ttl: 0,
-            drift: 0,
         };
         self.push(&header, key, body.as_slice());
     }
 }
 
-/// Appends a note that LSNs up to `lsn` and history up to `purged` are used up, and so are the numbers up to this one
-/// of changes that are counted with this key.
-pub(crate) fn append_floor(
-    frame: &mut FrameBuffer,
-    container: u32,
-    lsn: u64,
-    purged: u64,
-    counted: Option<(&Epk, u64)>,
-) {
+/// Appends a note of what is used up and gone, though no record says so.
+pub(crate) fn append_floor(frame: &mut FrameBuffer, container: u32, floor: &Floor) {
     let header = RecordHeader {
         kind: RecordKind::Floor,
         container,
-        place: Place { lsn, op: 0 },
-        previous: Place { lsn: purged, op: 0 },
-        ordinal: counted.map_or(0, |(_, number)| number),
+        place: Place { lsn: floor.lsn, op: 0 },
+        previous: Place { lsn: floor.purged, op: 0 },
+        ordinal: floor.number,
         timestamp: 0,
         ttl: 0,
-        drift: 0,
     };
-    let epk = counted.map_or(&[][..], |(epk, _)| epk.as_bytes());
-    record::append(&mut frame.bytes, &header, epk, "", &[]);
+    record::append(&mut frame.bytes, &header, floor.epk.as_bytes(), "", &[]);
     frame.records += 1;
 }
 

@@ -6,7 +6,10 @@ pub(crate) mod segment;
 
 /// Version of the format, in the `FORMAT` file and in every segment header. Raised with every change that an older
 /// reader would misread.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
+
+/// The oldest version that is read. A folder of it becomes one of [`VERSION`] when it is opened.
+pub(crate) const OLDEST_VERSION: u32 = 1;
 
 /// Reads little-endian fields from a slice, one after the other. `None` once the slice is too short.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);

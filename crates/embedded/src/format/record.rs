@@ -14,26 +14,16 @@ pub(crate) enum RecordKind {
     Delete,
     /// Deleted because its time to live was over.
     Expire,
-    /// Not an item: compaction removed records of the container up to `lsn`, and all-versions history up to
-    /// `previous.lsn`. If `ordinal` is not 0, changes of the keys that are counted with its EPK had numbers up to it.
+    /// Not an item: LSNs up to `lsn` are used up in the range that holds its EPK, all-versions history up to
+    /// `previous.lsn` is gone there, and document numbers up to `ordinal` are used up in the container.
     Floor,
 }
 
-/// Position of one write in its container: the LSN, and the place in the batch that shares it.
+/// Position of one write among those of its key: the LSN, and the place in the batch that shares it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) lsn: u64,
     pub(crate) op: u16,
-}
-
-impl Place {
-    /// A batch has at most 100 writes.
-    const OP_BITS: u32 = 7;
-
-    /// Both numbers in one, in the same order. LSNs stay below 2^53, since a document number must fit 60 bits.
-    pub(crate) fn packed(self) -> u64 {
-        self.lsn << Self::OP_BITS | u64::from(self.op)
-    }
 }
 
 /// The fixed fields of a record.
@@ -50,8 +40,6 @@ pub(crate) struct RecordHeader {
     pub(crate) timestamp: u64,
     /// Time to live of the item in seconds: 0 not set, -1 for ever.
     pub(crate) ttl: i32,
-    /// By how much the number of the change among those of its range is above its LSN.
-    pub(crate) drift: i32,
 }
 
 /// A record as it lies in a buffer.
@@ -63,6 +51,8 @@ pub(crate) struct Record<'a> {
     pub(crate) body: &'a [u8],
     /// Length of the whole record.
     pub(crate) total: usize,
+    /// Whether its checksum is right. If not, it may be anything.
+    pub(crate) is_whole: bool,
 }
 
 /// Appends a record whose body is `body` in several pieces. Returns its length.
@@ -87,7 +77,7 @@ pub(crate) fn append(out: &mut Vec<u8>, header: &RecordHeader, epk: &[u8], id: &
     out.extend_from_slice(&header.ordinal.to_le_bytes());
     out.extend_from_slice(&header.timestamp.to_le_bytes());
     out.extend_from_slice(&header.ttl.to_le_bytes());
-    out.extend_from_slice(&header.drift.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(epk);
     out.extend_from_slice(id.as_bytes());
     for piece in body {
@@ -100,13 +90,19 @@ pub(crate) fn append(out: &mut Vec<u8>, header: &RecordHeader, epk: &[u8], id: &
 
 /// The record at the beginning of `bytes`; `None` if it is cut or damaged.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
+    decode_claim(bytes).filter(|record| record.is_whole)
+}
+
+/// What the record at the beginning of `bytes` claims to be, damaged or not; `None` if it cannot be one.
+pub(crate) fn decode_claim(bytes: &[u8]) -> Option<Record<'_>> {
     let mut fields = Fields(bytes);
     let crc = fields.u32()?;
     let total = usize::try_from(fields.u32()?).ok()?;
     let whole = bytes.get(..total)?;
-    if total < FIXED_BYTES || crc != crc32fast::hash(whole.get(4..)?) {
+    if total < FIXED_BYTES {
         return None;
     }
+    let is_whole = crc == crc32fast::hash(whole.get(4..)?);
     let mut fields = Fields(whole.get(8..)?);
     let kind = match fields.u8()? {
         0 => RecordKind::Put,
@@ -123,7 +119,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
     let previous_op = fields.u16()?;
     let id_bytes = fields.u16()?;
     let body_bytes = fields.u32()?;
-    let (ordinal, timestamp, ttl, drift) = (fields.u64()?, fields.u64()?, fields.i32()?, fields.i32()?);
+    let (ordinal, timestamp, ttl) = (fields.u64()?, fields.u64()?, fields.i32()?);
+    // Version 1 had a number here that means nothing any more.
+    fields.take(4)?;
     let epk = fields.take(epk_bytes.into())?;
     let id = std::str::from_utf8(fields.take(id_bytes.into())?).ok()?;
     let body = fields.take(usize::try_from(body_bytes).ok()?)?;
@@ -135,9 +133,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
         ordinal,
         timestamp,
         ttl,
-        drift,
     };
-    fields.0.is_empty().then_some(Record { header, epk, id, body, total })
+    fields.0.is_empty().then_some(Record { header, epk, id, body, total, is_whole })
 }
 
 /// The length of the record at the beginning of `bytes`, which is trusted to be one.
@@ -172,7 +169,6 @@ mod tests {
             ordinal: 1 << 50,
             timestamp: 1_794_774_980_123,
             ttl: -1,
-            drift: -70_000,
         };
         let mut bytes = Vec::new();
         append(&mut bytes, &header, &[1, 2, 3], "é-id", &[b"{\"a\":", b"1}"]);
@@ -183,7 +179,10 @@ mod tests {
     fn a_record_survives_its_bytes() {
         let (header, bytes) = sample();
         let record = decode(&bytes).unwrap();
-        assert_eq!(record, Record { header, epk: &[1, 2, 3], id: "é-id", body: b"{\"a\":1}", total: bytes.len() });
+        assert_eq!(
+            record,
+            Record { header, epk: &[1, 2, 3], id: "é-id", body: b"{\"a\":1}", total: bytes.len(), is_whole: true }
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Segment files: their names and their 64-byte header.
 
-use super::{Fields, VERSION};
+use super::{Fields, OLDEST_VERSION, VERSION};
 
 /// Length of the header; the first frame follows it.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -80,7 +80,7 @@ pub(crate) fn check_header(bytes: &[u8], expected: Span) -> Result<u64, HeaderEr
     };
     match parse() {
         None => Err(HeaderError::Damaged),
-        Some((version, ..)) if version != VERSION => Err(HeaderError::Version(version)),
+        Some((version, ..)) if !(OLDEST_VERSION..=VERSION).contains(&version) => Err(HeaderError::Version(version)),
         Some((_, span, _)) if span != expected => Err(HeaderError::OtherSpan(span)),
         Some((.., length)) => Ok(length),
     }

@@ -5,14 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use changefeed_core::{Epk, FeedRange, PhysicalRange, RangeId, TimeToLive};
-use tokio::sync::watch;
+use changefeed_core::{Epk, RangeId, TimeToLive};
 
 use super::{
     Entry, Fate, Key, Location,
-    feed::FeedLog,
     items::{ItemState, Items},
-    tally::Tally,
+    range::{self, Floor, RangeIndex, RangeStart},
 };
 use crate::format::record::{Place, RecordKind};
 
@@ -23,34 +21,6 @@ pub(crate) enum History {
     Off,
     /// Superseded versions and deletes, for this many milliseconds.
     Milliseconds(u64),
-    /// Everything: used while a folder is read and the settings are not known yet.
-    Everything,
-}
-
-/// Where in a container changes are counted: a part of a range. Good as long as the ranges stay as they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Counter {
-    range: usize,
-    part: usize,
-}
-
-/// One physical range: its name, its feed and who waits for it.
-#[derive(Debug)]
-pub(crate) struct RangeIndex {
-    pub(crate) physical: PhysicalRange,
-    pub(crate) feed: FeedLog,
-    pub(crate) tally: Tally,
-    /// The newest LSN in this range. Dropped with the range, which wakes everybody who waits.
-    pub(crate) newest: watch::Sender<u64>,
-}
-
-impl RangeIndex {
-    /// The tally may not know the newest entries of the feed yet.
-    fn new(physical: PhysicalRange, mut tally: Tally, feed: FeedLog) -> Self {
-        let newest = feed.all().last().map_or(0, |entry| entry.place.lsn);
-        feed.all().iter().for_each(|entry| tally.note(&entry.key.epk, entry.number()));
-        Self { physical, feed, tally, newest: watch::Sender::new(newest) }
-    }
 }
 
 /// The index of one container.
@@ -58,10 +28,8 @@ impl RangeIndex {
 pub(crate) struct ContainerIndex {
     pub(crate) items: Items,
     ranges: Vec<RangeIndex>,
-    /// The newest LSN given out and synced.
-    pub(crate) newest: u64,
-    /// All-versions history up to here is gone.
-    pub(crate) purged: u64,
+    /// The newest document number given out and synced.
+    pub(crate) number: u64,
     pub(crate) history: History,
     pub(crate) time_to_live: TimeToLive,
     /// Records whose retention has begun to run, in the order of its end.
@@ -71,26 +39,21 @@ pub(crate) struct ContainerIndex {
 
 impl ContainerIndex {
     /// An empty index. `ranges` tile the key space.
-    pub(crate) fn new(ranges: Vec<(PhysicalRange, Tally)>, history: History, time_to_live: TimeToLive) -> Self {
-        let empty = |(range, tally)| RangeIndex::new(range, tally, FeedLog::default());
-        let ranges = ranges.into_iter().map(empty).collect();
-        Self {
-            items: Items::default(),
-            ranges,
-            newest: 0,
-            purged: 0,
-            history,
-            time_to_live,
-            retired: VecDeque::new(),
-            expiring: BTreeSet::new(),
-        }
+    pub(crate) fn new(ranges: Vec<RangeStart>, history: History, time_to_live: TimeToLive) -> Self {
+        let ranges = range::fill(ranges, Vec::new());
+        Self { time_to_live, ..Self::with(Items::default(), ranges, 0, history, VecDeque::new()) }
     }
 
-    /// An index for a container whose settings are still to be read.
-    pub(crate) fn unsettled() -> Self {
-        let whole = PhysicalRange { id: RangeId::from(0), range: FeedRange::full(), parents: Vec::new() };
-        let tally = Tally::new(FeedRange::full(), 0);
-        Self::new(vec![(whole, tally)], History::Everything, TimeToLive::Off)
+    /// An index of these parts, in which nothing expires yet.
+    pub(super) fn with(
+        items: Items,
+        ranges: Vec<RangeIndex>,
+        number: u64,
+        history: History,
+        retired: VecDeque<(u64, Arc<Key>, Place)>,
+    ) -> Self {
+        let time_to_live = TimeToLive::Off;
+        Self { items, ranges, number, history, time_to_live, retired, expiring: BTreeSet::new() }
     }
 
     pub(crate) fn ranges(&self) -> &[RangeIndex] {
@@ -101,36 +64,36 @@ impl ContainerIndex {
         self.ranges.get(self.range_position(epk))
     }
 
-    fn range_position(&self, epk: &Epk) -> usize {
+    /// Where the range of a key stands. Good as long as the ranges stay as they are.
+    pub(crate) fn range_position(&self, epk: &Epk) -> usize {
         self.ranges.partition_point(|range| range.physical.range.max_exclusive() <= epk)
     }
 
-    /// Where the changes of a key are counted, and the number of the newest of them.
-    pub(crate) fn counter(&self, epk: &Epk) -> (Counter, u64) {
-        let range = self.range_position(epk);
-        let tally = self.ranges.get(range).map(|range| &range.tally);
-        let (part, newest) = tally.map_or((0, 0), |tally| (tally.position(epk), tally.newest(epk)));
-        (Counter { range, part }, newest)
+    /// The newest LSN of any range.
+    pub(crate) fn newest(&self) -> u64 {
+        self.ranges.iter().map(|range| range.lsn).max().unwrap_or(0)
     }
 
-    /// Takes note that the changes of a key had numbers up to this one.
-    pub(crate) fn note(&mut self, epk: &Epk, number: u64) {
-        let position = self.range_position(epk);
+    /// Takes note of what is used up and gone, though no record shows it.
+    pub(super) fn raise(&mut self, floor: &Floor) {
+        self.number = self.number.max(floor.number);
+        let position = self.range_position(&floor.epk);
         if let Some(range) = self.ranges.get_mut(position) {
-            range.tally.note(epk, number);
+            range.reach(floor.lsn);
+            range.horizon.raise(&floor.epk, floor.purged);
         }
     }
 
-    /// Leaves out LSNs and numbers that may have been given to changes that were lost.
-    pub(crate) fn skip(&mut self, lsns: u64) {
-        self.newest += lsns;
-        self.ranges.iter_mut().for_each(|range| range.tally.skip(lsns));
+    /// Leaves out LSNs and document numbers that may have been given to changes that were lost.
+    pub(crate) fn skip(&mut self, lsns: u64, numbers: u64) {
+        self.number += numbers;
+        self.ranges.iter_mut().for_each(|range| range.reach(range.lsn + lsns));
     }
 
     /// The live item with this key, expired or not.
     pub(crate) fn item(&self, key: &Arc<Key>) -> Option<&Entry> {
         let state = self.items.get(key).filter(|state| state.live)?;
-        self.range_of(&key.epk)?.feed.find(state.place)
+        self.range_of(&key.epk)?.feed.find(state.place, &key.epk)
     }
 
     /// When an item's time is over, in milliseconds since the epoch.
@@ -152,9 +115,9 @@ impl ContainerIndex {
         self.expiring.iter().take_while(move |(at, _)| *at <= now).map(|(_, key)| key)
     }
 
-    /// Takes in a record that is newer than all others of its container. `on_dead` hears of records that died.
+    /// Takes in a record that is newer than all others of its range. `on_dead` hears of records that died.
     pub(crate) fn apply(&mut self, entry: Entry, on_dead: &mut impl FnMut(Location)) {
-        self.newest = self.newest.max(entry.place.lsn);
+        self.number = self.number.max(entry.ordinal);
         let key = Arc::clone(&entry.key);
         let (place, kind, timestamp) = (entry.place, entry.kind, entry.timestamp);
         let state = ItemState { place, ordinal: entry.ordinal, live: kind == RecordKind::Put, stale: 0 };
@@ -174,7 +137,8 @@ impl ContainerIndex {
         }
         let position = self.range_position(&key.epk);
         if let Some(range) = self.ranges.get_mut(position) {
-            range.tally.note(&key.epk, entry.number());
+            // Readers are woken afterwards, when the whole commit is visible.
+            range.lsn = range.lsn.max(place.lsn);
             range.feed.push(entry);
         }
         if kind != RecordKind::Put {
@@ -213,7 +177,7 @@ impl ContainerIndex {
     fn set_fate(&mut self, key: &Key, place: Place, fate: Fate) -> Option<Entry> {
         let position = self.range_position(&key.epk);
         let feed = &mut self.ranges.get_mut(position)?.feed;
-        let entry = feed.set_fate(place, fate)?.clone();
+        let entry = feed.set_fate(place, &key.epk, fate)?.clone();
         feed.sweep();
         Some(entry)
     }
@@ -223,23 +187,24 @@ impl ContainerIndex {
         let retention = match self.history {
             History::Off => 0,
             History::Milliseconds(retention) => retention,
-            History::Everything => return limit,
         };
         let mut left = limit;
         while left > 0 && self.retired.front().is_some_and(|(at, ..)| at.saturating_add(retention) < now) {
             left -= 1;
             let Some((_, key, place)) = self.retired.pop_front() else { break };
-            let Some(entry) = self.range_of(&key.epk).and_then(|range| range.feed.find(place)) else { continue };
+            let Some(entry) = self.range_of(&key.epk).and_then(|range| range.feed.find(place, &key.epk)) else {
+                continue;
+            };
             match entry.fate {
                 Fate::Superseded { at } if at.saturating_add(retention) < now => {
                     if let Some(entry) = self.set_fate(&key, place, Fate::Dead) {
                         on_dead(entry.location);
                     }
-                    self.purged = self.purged.max(place.lsn);
+                    self.cut_history(&key.epk, place.lsn);
                 }
                 Fate::Newest if entry.kind != RecordKind::Put => {
                     self.hide_delete(&key, place, on_dead);
-                    self.purged = self.purged.max(place.lsn);
+                    self.cut_history(&key.epk, place.lsn);
                 }
                 _ => {}
             }
@@ -247,16 +212,23 @@ impl ContainerIndex {
         left
     }
 
+    fn cut_history(&mut self, epk: &Epk, lsn: u64) {
+        let position = self.range_position(epk);
+        if let Some(range) = self.ranges.get_mut(position) {
+            range.horizon.raise(epk, lsn);
+        }
+    }
+
     /// Whether compaction must keep the record.
     pub(crate) fn needs(&self, epk: &Epk, place: Place) -> bool {
-        let entry = self.range_of(epk).and_then(|range| range.feed.find(place));
+        let entry = self.range_of(epk).and_then(|range| range.feed.find(place, epk));
         entry.is_some_and(|entry| entry.fate != Fate::Dead)
     }
 
     /// Notes that compaction moved a record. Says whether the record still means something.
     pub(crate) fn moved(&mut self, epk: &Epk, place: Place, from: Location, to: Location) -> bool {
         let position = self.range_position(epk);
-        self.ranges.get_mut(position).is_some_and(|range| range.feed.relocate(place, from, to))
+        self.ranges.get_mut(position).is_some_and(|range| range.feed.relocate(place, epk, from, to))
     }
 
     /// Notes that compaction dropped an old version of an item.
@@ -267,7 +239,7 @@ impl ContainerIndex {
         if live {
             return;
         }
-        let entry = self.range_of(&key.epk).and_then(|range| range.feed.find(place));
+        let entry = self.range_of(&key.epk).and_then(|range| range.feed.find(place, &key.epk));
         if entry.is_some_and(|entry| entry.fate == Fate::Tombstone) {
             self.hide_delete(key, place, on_dead);
         }
@@ -292,35 +264,29 @@ impl ContainerIndex {
     }
 
     /// Cuts the key space anew. Ranges that keep their id keep their feed and those who wait for it.
-    pub(crate) fn relayout(&mut self, wanted: Vec<(PhysicalRange, Tally)>) {
+    pub(crate) fn relayout(&mut self, wanted: Vec<RangeStart>) {
         let mut old: BTreeMap<RangeId, RangeIndex> =
             std::mem::take(&mut self.ranges).into_iter().map(|range| (range.physical.id.clone(), range)).collect();
         let mut ranges: Vec<_> = Vec::with_capacity(wanted.len());
         let mut fresh = Vec::new();
-        for (physical, tally) in wanted {
-            match old.remove(&physical.id) {
-                Some(kept) if kept.physical.range == physical.range => ranges.push(kept),
+        for start in wanted {
+            match old.remove(&start.physical.id) {
+                Some(mut kept) if kept.physical.range == start.physical.range => {
+                    kept.reach(start.lsn);
+                    kept.horizon.raise_to(&start.horizon);
+                    ranges.push(kept);
+                }
                 other => {
                     if let Some(changed) = other {
                         old.insert(changed.physical.id.clone(), changed);
                     }
-                    fresh.push((physical, tally));
+                    fresh.push(start);
                 }
             }
         }
-        let mut orphans: Vec<Entry> = old.into_values().flat_map(|range| range.feed.into_entries()).collect();
-        orphans.sort_by_key(|entry| entry.place);
-        fresh.sort_by(|(a, _), (b, _)| a.range.cmp(&b.range));
-        let mut feeds: Vec<Vec<Entry>> = fresh.iter().map(|_| Vec::new()).collect();
-        for entry in orphans {
-            let at = fresh.partition_point(|(physical, _)| physical.range.max_exclusive() <= &entry.key.epk);
-            if let Some(feed) = feeds.get_mut(at) {
-                feed.push(entry);
-            }
-        }
-        let made = fresh.into_iter().zip(feeds);
-        ranges
-            .extend(made.map(|((physical, tally), feed)| RangeIndex::new(physical, tally, FeedLog::from_sorted(feed))));
+        let orphans: Vec<Entry> = old.into_values().flat_map(|range| range.feed.into_entries()).collect();
+        fresh.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
+        ranges.extend(range::fill(fresh, orphans));
         ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
         self.ranges = ranges;
     }

@@ -5,8 +5,8 @@ use std::{cmp::Ordering, collections::BTreeMap, ops::Bound, sync::Arc};
 
 use changefeed_core::Epk;
 
-use super::Key;
-use crate::format::record::Place;
+use super::{Entry, Key};
+use crate::format::record::{Place, RecordKind};
 
 /// The newest record of a key.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,29 @@ pub(crate) struct Items {
 }
 
 impl Items {
+    /// From all records of a container, oldest first. `superseded` hears of each one that was followed by another of its
+    /// key, and of that one.
+    pub(crate) fn of_records(records: &[Entry], mut superseded: impl FnMut(usize, usize)) -> Self {
+        let mut slots: Vec<(Slot, usize)> =
+            records.iter().enumerate().map(|(at, record)| (Slot::new(&record.key), at)).collect();
+        slots.sort_unstable();
+        let mut newest = Vec::new();
+        for versions in slots.chunk_by(|(a, _), (b, _)| a == b) {
+            versions.windows(2).for_each(|pair| superseded(pair[0].1, pair[1].1));
+            let Some(((slot, last), older)) = versions.split_last() else { continue };
+            let is_put = |at: usize| records[at].kind == RecordKind::Put;
+            let stale = older.iter().filter(|(_, at)| is_put(*at)).count() as u32;
+            let Entry { place, ordinal, .. } = records[*last];
+            newest.push((slot.clone(), ItemState { place, ordinal, live: is_put(*last), stale }));
+        }
+        let live = || newest.iter().filter(|(_, state)| state.live);
+        let by_number = live().map(|(slot, state)| (state.ordinal, Arc::clone(&slot.key))).collect();
+        let listed =
+            live().map(|(slot, state)| (ListPlace { head: slot.head, number: state.ordinal }, Arc::clone(&slot.key)));
+        let listed = listed.collect();
+        Self { newest: newest.into_iter().collect(), listed, by_number }
+    }
+
     pub(crate) fn get(&self, key: &Arc<Key>) -> Option<&ItemState> {
         self.newest.get(&Slot::new(key))
     }

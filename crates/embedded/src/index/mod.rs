@@ -2,9 +2,12 @@
 
 pub(crate) mod container;
 pub(crate) mod feed;
+pub(crate) mod horizon;
 pub(crate) mod items;
+pub(crate) mod position;
+pub(crate) mod range;
+pub(crate) mod rebuild;
 pub(crate) mod select;
-pub(crate) mod tally;
 
 use changefeed_core::{Epk, ItemId, stable_hash};
 
@@ -81,7 +84,6 @@ pub(crate) struct Entry {
     pub(crate) ordinal: u64,
     pub(crate) timestamp: u64,
     pub(crate) ttl: i32,
-    drift: i32,
     pub(crate) location: Location,
 }
 
@@ -96,14 +98,13 @@ impl Entry {
             ordinal: header.ordinal,
             timestamp: header.timestamp,
             ttl: header.ttl,
-            drift: header.drift,
             location,
         }
     }
 
-    /// Its number among the changes that are counted with it.
-    pub(crate) fn number(&self) -> u64 {
-        tally::number(self.drift, self.place.lsn)
+    /// What the entries of a range are in the order of.
+    pub(crate) fn order(&self) -> (u64, &Epk, u16) {
+        (self.place.lsn, &self.key.epk, self.place.op)
     }
 
     /// Whether it is a live item's newest version.

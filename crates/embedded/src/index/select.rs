@@ -4,7 +4,9 @@ use changefeed_core::{FeedRange, ItemId, Mode, Operation};
 
 use super::{
     Entry, Fate, Location,
-    container::{ContainerIndex, History, RangeIndex},
+    container::{ContainerIndex, History},
+    position::Position,
+    range::RangeIndex,
 };
 use crate::format::record::{Place, RecordKind};
 
@@ -25,7 +27,7 @@ const CHANGE_BYTES: u64 = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) range: &'a FeedRange,
-    pub(crate) after: u64,
+    pub(crate) after: Position,
     pub(crate) mode: Mode,
     pub(crate) not_before: u64,
     pub(crate) max_items: usize,
@@ -48,62 +50,113 @@ pub(crate) struct Picked {
 /// The outcome of one look at the index.
 #[derive(Debug)]
 pub(crate) enum Selection {
-    /// These changes, and the LSN after which to go on.
-    Page(Vec<Picked>, u64),
-    /// Nothing so far: look again from this LSN on.
-    Unfinished(u64),
+    /// These changes, and where to go on.
+    Page(Vec<Picked>, Position),
+    /// Nothing so far: look again from here on.
+    Unfinished(Position),
     /// All-versions history after the wanted position is no longer complete.
     Expired,
 }
 
 /// Looks for the next page of `range`, one of the physical ranges of `container`.
 pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>) -> Selection {
-    let entries = range.feed.after(wanted.after);
-    if wanted.mode == Mode::AllVersions && history_is_cut(container, wanted, entries.first().map(|e| e.timestamp)) {
+    if wanted.mode == Mode::AllVersions && history_is_cut(container, range, wanted) {
         return Selection::Expired;
     }
+    let entries = range.feed.after(&wanted.after);
     let whole = wanted.range.contains_range(&range.physical.range);
-    let mut picked: Vec<Picked> = Vec::with_capacity(wanted.max_items.min(entries.len()).min(USUAL_ITEMS));
+    let mut page = Page::new(wanted, entries.len());
     // Sharing an id writes to its place in memory, and each such write waits for the one before: look at all of them
     // first, which the processor does side by side.
     let near = entries.iter().take(wanted.max_items);
     std::hint::black_box(near.filter_map(|entry| entry.key.id.as_bytes().first()).fold(0_u8, |all, one| all ^ one));
-    let mut bytes: u64 = 0;
     for (scanned, entry) in entries.iter().enumerate() {
-        let last = picked.last().map(|picked| picked.place.lsn);
-        if let Some(last) = last
-            && picked.len() >= wanted.max_items
-            && entry.place.lsn != last
-        {
-            return Selection::Page(picked, last);
+        if page.is_full(0) && page.last_lsn() != Some(entry.place.lsn) {
+            return page.end_before(entry);
         }
-        if scanned >= SCAN_LIMIT && picked.is_empty() && entries[scanned - 1].place.lsn < entry.place.lsn {
-            return Selection::Unfinished(entries[scanned - 1].place.lsn);
+        if scanned >= SCAN_LIMIT && page.picked.is_empty() && entries[scanned - 1].place.lsn < entry.place.lsn {
+            return Selection::Unfinished(Position::after(entries[scanned - 1].place.lsn));
         }
-        if entry.timestamp < wanted.not_before || !whole && !wanted.range.contains(&entry.key.epk) {
+        if !whole && !wanted.range.contains(&entry.key.epk) {
+            continue;
+        }
+        if wanted.mode == Mode::AllVersions && has_left(container, entry, wanted.now) {
+            return Selection::Expired;
+        }
+        if entry.timestamp < wanted.not_before {
             continue;
         }
         let Some(operation) = shown_as(container, entry, wanted) else { continue };
         let current = (entry.kind == RecordKind::Put).then_some(entry.location);
         let previous = (wanted.mode == Mode::AllVersions && entry.previous.lsn > 0).then(|| {
-            let older = range.feed.find(entry.previous).filter(|older| older.fate != Fate::Dead);
+            let older = range.feed.find(entry.previous, &entry.key.epk).filter(|older| older.fate != Fate::Dead);
             (entry.previous, older.map(|older| older.location))
         });
         let images = current.into_iter().chain(previous.and_then(|(_, location)| location));
         let needed: u64 = images.map(|location| u64::from(location.bytes) + CHANGE_BYTES).sum();
-        // A transaction is never cut, and a change that is larger than a page has one for itself.
-        if let Some(last) = last
-            && bytes + needed > PAGE_BYTES
-            && entry.place.lsn != last
-        {
-            return Selection::Page(picked, last);
+        if page.is_full(needed) && page.may_end_before(entry) {
+            return page.end_before(entry);
         }
-        bytes += needed;
         let id = entry.key.id.clone();
         let Entry { place, ordinal, timestamp, .. } = *entry;
-        picked.push(Picked { id, place, ordinal, timestamp, operation, current, previous });
+        page.add(entry, Picked { id, place, ordinal, timestamp, operation, current, previous }, needed);
     }
-    Selection::Page(picked, container.newest)
+    Selection::Page(page.picked, Position::after(range.lsn))
+}
+
+/// A page that is being filled.
+struct Page<'a> {
+    picked: Vec<Picked>,
+    bytes: u64,
+    max_items: usize,
+    last: Option<&'a Entry>,
+    /// Where the changes of the last LSN begin.
+    lsn_begins: usize,
+}
+
+impl<'a> Page<'a> {
+    fn new(wanted: &Wanted<'_>, waiting: usize) -> Self {
+        let picked = Vec::with_capacity(wanted.max_items.min(waiting).min(USUAL_ITEMS));
+        Self { picked, bytes: 0, max_items: wanted.max_items, last: None, lsn_begins: 0 }
+    }
+
+    /// Whether there is no room for another change of so many bytes. One that is larger than a page has one for itself.
+    fn is_full(&self, needed: u64) -> bool {
+        self.picked.len() >= self.max_items || !self.picked.is_empty() && self.bytes + needed > PAGE_BYTES
+    }
+
+    /// Whether the page, which has something, may end before an entry: a transaction is never cut.
+    fn may_end_before(&self, entry: &Entry) -> bool {
+        self.last.is_some_and(|last| last.place.lsn != entry.place.lsn || last.key.epk != entry.key.epk)
+    }
+
+    /// The page as it is. An LSN is cut only if its changes alone are more than a page: otherwise all of them are left
+    /// to the next one.
+    fn end_before(mut self, next: &Entry) -> Selection {
+        let Some(last) = self.last else { return Selection::Page(self.picked, Position::after(0)) };
+        if last.place.lsn != next.place.lsn {
+            return Selection::Page(self.picked, Position::after(last.place.lsn));
+        }
+        self.picked.truncate(if self.lsn_begins > 0 { self.lsn_begins } else { self.picked.len() });
+        let position = match self.picked.last() {
+            Some(before) if before.place.lsn != last.place.lsn => Position::after(before.place.lsn),
+            _ => Position { lsn: last.place.lsn, inside: Some(last.key.epk.clone()) },
+        };
+        Selection::Page(self.picked, position)
+    }
+
+    fn last_lsn(&self) -> Option<u64> {
+        self.last.map(|last| last.place.lsn)
+    }
+
+    fn add(&mut self, entry: &'a Entry, picked: Picked, bytes: u64) {
+        if self.last.is_none_or(|last| last.place.lsn != entry.place.lsn) {
+            self.lsn_begins = self.picked.len();
+        }
+        self.picked.push(picked);
+        self.bytes += bytes;
+        self.last = Some(entry);
+    }
 }
 
 fn shown_as(container: &ContainerIndex, entry: &Entry, wanted: &Wanted<'_>) -> Option<Operation> {
@@ -122,19 +175,21 @@ fn shown_as(container: &ContainerIndex, entry: &Entry, wanted: &Wanted<'_>) -> O
     }
 }
 
-/// How many changes of the wanted kind come after `lsn`.
-pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>, lsn: u64) -> u64 {
+/// How many changes of the wanted kind come after `position`.
+pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>, position: &Position) -> u64 {
     let whole = wanted.range.contains_range(&range.physical.range) && wanted.not_before == 0;
     if whole && wanted.mode == Mode::AllVersions {
-        return range.feed.shown_after(lsn) as u64;
+        return range.feed.shown_after(position) as u64;
     }
     if whole {
         // Expired items are deleted within half a second, so there are few.
-        let is_here = |entry: &&Entry| entry.place.lsn > lsn && range.physical.range.contains(&entry.key.epk);
+        let is_here = |entry: &&Entry| {
+            position.is_before(entry.place.lsn, &entry.key.epk) && range.physical.range.contains(&entry.key.epk)
+        };
         let expired = container.expired(wanted.now).filter_map(|key| container.item(key)).filter(is_here).count();
-        return range.feed.latest_after(lsn).saturating_sub(expired) as u64;
+        return range.feed.latest_after(position).saturating_sub(expired) as u64;
     }
-    let shown = range.feed.after(lsn).iter().filter(|entry| {
+    let shown = range.feed.after(position).iter().filter(|entry| {
         entry.timestamp >= wanted.not_before
             && wanted.range.contains(&entry.key.epk)
             && shown_as(container, entry, wanted).is_some()
@@ -142,26 +197,13 @@ pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wan
     shown.count() as u64
 }
 
-/// The tally of the position after `lsn` for readers of the keys `wanted`, a part of `range` or all of it.
-pub(crate) fn tally(range: &RangeIndex, wanted: &FeedRange, lsn: u64) -> u64 {
-    let total = range.tally.total(wanted);
-    let waiting = if wanted.contains_range(&range.physical.range) {
-        range.feed.shown_after(lsn)
-    } else {
-        let (near, far) = {
-            let entries = range.feed.after(lsn);
-            entries.split_at(entries.len().min(SCAN_LIMIT))
-        };
-        let waits = |entry: &&Entry| !entry.fate.is_hidden() && wanted.contains(&entry.key.epk);
-        // Of what lies too far ahead, everything counts.
-        near.iter().filter(waits).count() + far.len()
-    };
-    total.saturating_sub(waiting as u64)
+/// Whether a change after the wanted position is known to have left retention.
+fn history_is_cut(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>) -> bool {
+    container.history == History::Off || wanted.after.complete() < range.horizon.over(wanted.range)
 }
 
-/// Whether a change after the wanted position has left retention. What the clock says counts, not what was purged:
-/// otherwise the answer would depend on when the store last tidied up.
-fn history_is_cut(container: &ContainerIndex, wanted: &Wanted<'_>, oldest: Option<u64>) -> bool {
-    let History::Milliseconds(retention) = container.history else { return true };
-    wanted.after < container.purged || oldest.is_some_and(|at| at.saturating_add(retention) < wanted.now)
+/// Whether a change has left retention. What the clock says counts, not what was purged: otherwise the answer would
+/// depend on when the store last tidied up.
+fn has_left(container: &ContainerIndex, entry: &Entry, now: u64) -> bool {
+    matches!(container.history, History::Milliseconds(retention) if entry.timestamp.saturating_add(retention) < now)
 }

@@ -13,8 +13,9 @@ use crate::{
         record::{Place, RecordKind},
         segment::{self, Span},
     },
-    index::{Key, Location, tally},
+    index::{Key, Location, container::ContainerIndex, range::Floor},
     log::writer::FrameBuffer,
+    metrics::Stopwatch,
     service::Shared,
     state::State,
     vfs::VfsFile,
@@ -97,20 +98,27 @@ pub(crate) fn compact_once(shared: &Shared, tolerance: Tolerance) -> Result<bool
         let state = shared.state.read();
         let sealed: Vec<&Segment> = state.segments.0.values().filter(|segment| segment.sealed).collect();
         let weights: Vec<_> = sealed.iter().map(|segment| Weight { used: segment.used, dead: segment.dead }).collect();
-        let Some(chosen) = choose(&weights, shared.segment_bytes.saturating_sub(64 * 1024), tolerance) else {
-            return Ok(false);
-        };
+        // What is damaged goes first: as long as it is there, only newer records prove that it is not needed.
+        let is_damaged = |segment: &&Segment| state.damaged.iter().any(|(damaged, _)| *damaged == segment.span.first);
+        let damaged = sealed.iter().position(is_damaged).map(|at| at..at + 1);
+        let target = shared.segment_bytes.saturating_sub(64 * 1024);
+        let Some(chosen) = damaged.or_else(|| choose(&weights, target, tolerance)) else { return Ok(false) };
         sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
     };
+    let begun = Stopwatch::start();
     let rewritten = rewrite(shared, &inputs);
     if rewritten.is_err() {
         // Half a segment is of no use, and the disk may be full. If it stays, the next attempt overwrites it.
         drop(shared.vfs.remove(TEMPORARY_NAME));
     }
-    rewritten.map(|()| true)
+    let used = rewritten?;
+    let before: u64 = inputs.iter().map(|segment| segment.used).sum();
+    shared.health.metrics.compacted(before.saturating_sub(used), begun.elapsed());
+    Ok(true)
 }
 
-fn rewrite(shared: &Shared, inputs: &[Segment]) -> Result<()> {
+/// Returns how many bytes are left.
+fn rewrite(shared: &Shared, inputs: &[Segment]) -> Result<u64> {
     let mut rewrite = Rewrite::begin(shared, inputs)?;
     for input in inputs {
         rewrite.copy(input)?;
@@ -124,7 +132,7 @@ struct Found {
     container: u32,
     key: Arc<Key>,
     place: Place,
-    /// Its number among the changes that are counted with it.
+    /// Its document number.
     number: u64,
     location: Location,
 }
@@ -139,10 +147,8 @@ struct Rewrite<'a> {
     used: u64,
     moved: Vec<(Found, Location)>,
     dropped: Vec<Found>,
-    /// Highest LSN that no record shows any more, and history that is gone, by container.
-    floors: BTreeMap<u32, (u64, u64)>,
-    /// Numbers of changes that no record shows any more, by container, with a key that is counted with them.
-    numbers: BTreeMap<(u32, Epk), u64>,
+    /// What the inputs say about records that were dropped before, with their containers.
+    floors: Vec<(u32, Floor)>,
 }
 
 impl<'a> Rewrite<'a> {
@@ -166,8 +172,7 @@ impl<'a> Rewrite<'a> {
             used: 0,
             moved: Vec::new(),
             dropped: Vec::new(),
-            floors: BTreeMap::new(),
-            numbers: BTreeMap::new(),
+            floors: Vec::new(),
         })
     }
 
@@ -175,42 +180,37 @@ impl<'a> Rewrite<'a> {
         let bytes = recovery::read_file(input)?;
         let mut found = Vec::new();
         let mut scratch = Segment::new(input.span, Arc::clone(&input.file));
-        let Self { floors, numbers, .. } = self;
+        let (floors, mut damaged) = (&mut self.floors, None);
+        let known = self.shared.state.read().damaged.clone();
         recovery::read_segment(&mut scratch, &bytes, false, &mut |location, record| {
             let header = &record.header;
+            if !record.is_whole && !known.contains(&(location.segment, location.offset)) {
+                damaged.get_or_insert(location);
+            }
             if header.kind == RecordKind::Floor {
-                raise(floors, header.container, header.place.lsn, header.previous.lsn);
-                if header.ordinal > 0 {
-                    numbers.insert((header.container, Epk::from_bytes(record.epk)), header.ordinal);
-                }
+                let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.place.lsn, header.previous.lsn);
+                floors.push((header.container, Floor { epk, lsn, purged, number: header.ordinal }));
             } else if let Ok(id) = ItemId::new(record.id) {
                 let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
                 let (kind, container, place) = (header.kind, header.container, header.place);
-                let number = tally::number(header.drift, place.lsn);
-                found.push(Found { kind, container, key, place, number, location });
+                found.push(Found { kind, container, key, place, number: header.ordinal, location });
             }
         })?;
+        if let Some(location) = damaged {
+            return Err(recovery::damaged_record(input.span, location));
+        }
         while !found.is_empty() {
             let rest = found.split_off(found.len().min(512));
             let chunk = std::mem::replace(&mut found, rest);
             let needed: Vec<bool> = {
                 let state = self.shared.state.read();
-                let needed: Vec<bool> = chunk.iter().map(|found| is_needed(&state, found)).collect();
-                for (found, _) in chunk.iter().zip(&needed).filter(|(_, needed)| !**needed) {
-                    if is_last(&state, found.container, &found.key.epk, found.number) {
-                        self.numbers.insert((found.container, found.key.epk.clone()), found.number);
-                    }
-                }
-                needed
+                chunk.iter().map(|found| is_needed(&state, found)).collect()
             };
             for (found, needed) in chunk.into_iter().zip(needed) {
                 let at = found.location.offset as usize;
                 match bytes.get(at..at + found.location.bytes as usize) {
                     Some(record) if needed => self.keep(found, record)?,
-                    _ => {
-                        raise(&mut self.floors, found.container, found.place.lsn, 0);
-                        self.dropped.push(found);
-                    }
+                    _ => self.dropped.push(found),
                 }
             }
         }
@@ -241,29 +241,27 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    fn finish(mut self, inputs: &[Segment]) -> Result<()> {
-        for (container, (lsn, purged)) in std::mem::take(&mut self.floors) {
-            let state = self.shared.state.read();
-            let Some(index) = state.indexes.get(&container) else { continue };
-            let purged = purged.max(index.purged);
-            append_floor(&mut self.frame, container, lsn, purged, None);
-            let numbers = self.numbers.range((container, Epk::MIN)..).take_while(|((of, _), _)| *of == container);
-            for ((_, epk), number) in numbers.filter(|((_, epk), number)| is_last(&state, container, epk, **number)) {
-                append_floor(&mut self.frame, container, lsn, purged, Some((epk, *number)));
-            }
+    fn finish(mut self, inputs: &[Segment]) -> Result<u64> {
+        let dropped = self.dropped.iter().map(|found| {
+            let (lsn, number) = (found.place.lsn, found.number);
+            (found.container, Floor { epk: found.key.epk.clone(), lsn, purged: 0, number })
+        });
+        let gone = std::mem::take(&mut self.floors).into_iter().chain(dropped);
+        for (container, floor) in necessary(&self.shared.state.read(), gone) {
+            append_floor(&mut self.frame, container, &floor);
         }
         if !self.frame.is_empty() {
             self.flush(FrameKind::Data)?;
         }
         self.flush(FrameKind::Seal)?;
         self.switch_files()?;
-        let (shared, name) = (self.shared, self.span.file_name());
+        let (shared, name, used) = (self.shared, self.span.file_name(), self.used);
         self.install(inputs);
         for old in inputs.iter().map(|input| input.span.file_name()).filter(|old| *old != name) {
             // A file that stays is found to be covered, and removed, when the folder is next opened.
             drop(shared.vfs.remove(&old));
         }
-        Ok(())
+        Ok(used)
     }
 
     fn switch_files(&self) -> Result<()> {
@@ -279,8 +277,12 @@ impl<'a> Rewrite<'a> {
 
     fn install(self, inputs: &[Segment]) {
         let mut state = self.shared.state.write();
-        let State { segments, recent, indexes, .. } = &mut *state;
+        let State { segments, recent, indexes, damaged, .. } = &mut *state;
         recent.forget(self.span);
+        damaged.retain(|(segment, _)| !(self.span.first..=self.span.last).contains(segment));
+        if damaged.is_empty() {
+            self.shared.health.damage_is_gone();
+        }
         for input in inputs {
             segments.0.remove(&input.span.first);
         }
@@ -306,15 +308,28 @@ fn is_needed(state: &State, found: &Found) -> bool {
     state.indexes.get(&found.container).is_some_and(|index| index.needs(&found.key.epk, found.place))
 }
 
-/// Whether a number is the newest of those that are counted with it, so that it must not be forgotten.
-fn is_last(state: &State, container: u32, epk: &Epk, number: u64) -> bool {
-    state.indexes.get(&container).is_some_and(|index| index.counter(epk).1 == number)
-}
-
-fn raise(floors: &mut BTreeMap<u32, (u64, u64)>, container: u32, lsn: u64, purged: u64) {
-    let floor = floors.entry(container).or_default();
-    floor.0 = floor.0.max(lsn);
-    floor.1 = floor.1.max(purged);
+/// Of what is known of dropped records, one floor for each part of a range, where no other record says the same: where
+/// the last LSN of a range, the last document number of a container or history is gone.
+fn necessary(state: &State, gone: impl Iterator<Item = (u32, Floor)>) -> Vec<(u32, Floor)> {
+    let mut floors: BTreeMap<(u32, usize, usize), Floor> = BTreeMap::new();
+    for (container, floor) in gone {
+        let Some(index) = state.indexes.get(&container) else { continue };
+        let at = index.range_position(&floor.epk);
+        let Some(range) = index.ranges().get(at) else { continue };
+        let part = range.horizon.position(&floor.epk);
+        let purged = range.horizon.parts().get(part).map_or(0, |part| part.lsn);
+        let sum = floors.entry((container, at, part)).or_insert_with(|| Floor { purged, ..floor.clone() });
+        sum.lsn = sum.lsn.max(floor.lsn);
+        sum.number = sum.number.max(floor.number);
+    }
+    let is_last = |index: &ContainerIndex, at: usize, floor: &Floor| {
+        let is_last_lsn = index.ranges().get(at).is_some_and(|range| floor.lsn >= range.lsn);
+        is_last_lsn || floor.number >= index.number || floor.purged > 0
+    };
+    let needed = floors.into_iter().filter(|((container, at, _), floor)| {
+        state.indexes.get(container).is_some_and(|index| is_last(index, *at, floor))
+    });
+    needed.map(|((container, ..), floor)| (container, floor)).collect()
 }
 
 #[cfg(test)]

@@ -70,6 +70,12 @@ impl Segments {
         }
     }
 
+    /// The error that a record is damaged and needed.
+    pub(crate) fn damaged_record(&self, location: Location) -> Error {
+        let span = self.0.get(&location.segment).map_or(Span::one(location.segment), |segment| segment.span);
+        recovery::damaged_record(span, location)
+    }
+
     pub(crate) fn file(&self, segment: u32) -> Option<Arc<dyn VfsFile>> {
         self.0.get(&segment).map(|segment| Arc::clone(&segment.file))
     }

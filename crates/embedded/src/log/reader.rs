@@ -172,7 +172,6 @@ mod tests {
                 ordinal: 0,
                 timestamp: 0,
                 ttl: 0,
-                drift: 0,
             };
             let offset = bytes.len() as u32;
             let body = [number as u8; LENGTH];

@@ -151,7 +151,6 @@ mod tests {
                 ordinal: lsn,
                 timestamp: 0,
                 ttl: 0,
-                drift: 0,
             };
             let at = offset + bytes.len() as u32;
             let length = record::append(&mut bytes, &header, &[1, 2], "id", &[body(lsn).as_bytes()]);

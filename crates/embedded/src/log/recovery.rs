@@ -7,7 +7,7 @@ use changefeed_core::{Error, ErrorKind, Result, StoreId};
 use super::{Segment, Segments, corrupt, io_error, is_clutter, is_temporary, looks_like_ours, store_id, writer};
 use crate::{
     format::{
-        VERSION,
+        OLDEST_VERSION, VERSION,
         frame::{self, FrameHeader, FrameKind},
         record::{self, Record},
         segment::{self, HeaderError, Span},
@@ -16,17 +16,18 @@ use crate::{
     vfs::{Vfs, VfsFile, read_exact_at},
 };
 
-const FORMAT_FILE: &str = "FORMAT";
+pub(crate) const FORMAT_FILE: &str = "FORMAT";
 
-/// What [`FORMAT_FILE`] says, without its line feed.
-const FORMAT: &str = "changefeed embedded 1";
-const _: () = assert!(VERSION == 1, "FORMAT names the version");
+/// What [`FORMAT_FILE`] says before the version.
+const FORMAT: &str = "changefeed embedded";
 
 /// What was found.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     /// `None` if the folder is new, or was written before stores had an id.
     pub(crate) store: Option<StoreId>,
+    /// The version of the format that the folder says it has.
+    pub(crate) version: u32,
     pub(crate) segments: Segments,
     pub(crate) active: writer::Active,
     /// The last session was in relaxed mode and did not end by closing: its last commits may be missing.
@@ -41,9 +42,9 @@ pub(crate) fn open(
     visit: &mut dyn FnMut(Location, &Record<'_>),
 ) -> Result<Recovered> {
     let names = vfs.list().map_err(|error| io_error("list the folder", error))?;
-    if !has_format(&**vfs, &names)? {
+    let Some(version) = format_version(&**vfs, &names)? else {
         return create(&**vfs, segment_bytes, &names);
-    }
+    };
     let store = store_id::read(&**vfs, &names)?;
     let (spans, mut obsolete) = tile(&names)?;
     let mut all = Vec::with_capacity(spans.len());
@@ -77,7 +78,7 @@ pub(crate) fn open(
         _ => return Err(lost_segment(&all)),
     };
     let segments = Segments(all.into_iter().map(|segment| (segment.span.first, segment)).collect());
-    Ok(Recovered { store, segments, active, may_have_lost: end.relaxed })
+    Ok(Recovered { store, version, segments, active, may_have_lost: end.relaxed })
 }
 
 /// Makes a new store: first its first segment, then `FORMAT`, so that a folder with `FORMAT` always has a log.
@@ -100,17 +101,36 @@ fn create(vfs: &dyn Vfs, segment_bytes: u64, names: &[String]) -> Result<Recover
         }
         let spare = writer::Spare::prepare(vfs, "next.tmp", segment_bytes)?;
         let active = writer::begin(vfs, first.last, spare, segment_bytes)?;
-        let file = vfs.create("format.tmp")?;
-        file.write_at(0, format!("{FORMAT}\n").as_bytes())?;
-        file.sync()?;
-        vfs.rename("format.tmp", FORMAT_FILE)?;
-        vfs.sync_folder()?;
+        write_format(vfs)?;
         Ok(active)
     };
     let active = write().map_err(|error| io_error("make a new store", error))?;
     let mut segments = Segments::default();
     segments.0.insert(first.first, Segment::new(first, Arc::clone(&active.file)));
-    Ok(Recovered { store: None, segments, active, may_have_lost: false })
+    Ok(Recovered { store: None, version: VERSION, segments, active, may_have_lost: false })
+}
+
+/// Says that the folder has the newest version.
+fn write_format(vfs: &dyn Vfs) -> std::io::Result<()> {
+    let file = vfs.create("format.tmp")?;
+    file.write_at(0, format_text(VERSION).as_bytes())?;
+    file.sync()?;
+    vfs.rename("format.tmp", FORMAT_FILE)?;
+    vfs.sync_folder()
+}
+
+/// Ends the migration of a folder: programs that know the version before only will not open it any more.
+pub(crate) fn end_migration(vfs: &dyn Vfs) -> Result<()> {
+    write_format(vfs).map_err(|error| io_error("write FORMAT", error))
+}
+
+/// All of [`FORMAT_FILE`], as this version writes it.
+pub(crate) fn format_line() -> String {
+    format_text(VERSION)
+}
+
+fn format_text(version: u32) -> String {
+    format!("{FORMAT} {version}\n")
 }
 
 /// Makes sure that what was read is on disk, and not in the page cache only; then removes left-overs.
@@ -133,26 +153,25 @@ fn lost_segment(all: &[Segment]) -> Error {
     Error::new(ErrorKind::Corrupt, message)
 }
 
-/// Whether the folder is a store of a version that we know; not if there is nothing that says so.
-fn has_format(vfs: &dyn Vfs, names: &[String]) -> Result<bool> {
+/// The version of the store in the folder, one that we know; none if there is nothing that says so.
+fn format_version(vfs: &dyn Vfs, names: &[String]) -> Result<Option<u32>> {
     if !names.iter().any(|name| name == FORMAT_FILE) {
-        return Ok(false);
+        return Ok(None);
     }
     let file = vfs.open(FORMAT_FILE).map_err(|error| io_error("open FORMAT", error))?;
     let mut found = vec![0; 64];
     let count = file.read_at(0, &mut found).map_err(|error| io_error("read FORMAT", error))?;
     found.truncate(count);
-    if found == format!("{FORMAT}\n").as_bytes() {
-        return Ok(true);
-    }
-    Err(unknown_format(&String::from_utf8_lossy(&found)))
+    let known = (OLDEST_VERSION..=VERSION).find(|version| found == format_text(*version).as_bytes());
+    known.map(Some).ok_or_else(|| unknown_format(&String::from_utf8_lossy(&found)))
 }
 
 fn unknown_format(found: &str) -> Error {
-    Error::new(
-        ErrorKind::UnknownFormat,
-        format!("the folder's format is {:?}, but this program knows {FORMAT:?} only", found.trim_end()),
-    )
+    let found = found.trim_end();
+    let message = format!(
+        "the folder's format is {found:?}, but this program knows \"{FORMAT} {OLDEST_VERSION}\" to \"{FORMAT} {VERSION}\" only"
+    );
+    Error::new(ErrorKind::UnknownFormat, message)
 }
 
 /// The spans that make up the log, and the files that compaction replaced. Complains of gaps and overlaps.
@@ -210,7 +229,8 @@ pub(crate) fn read_segment(
         }
     };
     let mut end = End { sealed: false, offset: segment::HEADER_BYTES as u64, next_frame: 1, relaxed: false };
-    while let Some(header) = read_frame(bytes, &end, segment, visit) {
+    let is_finished = !may_grow || length == segment::WHOLE;
+    while let Some(header) = read_frame(bytes, &end, segment, is_finished, visit) {
         match header.kind {
             FrameKind::Seal => end.sealed = true,
             FrameKind::Relaxed => end.relaxed = true,
@@ -237,6 +257,11 @@ pub(crate) fn read_segment(
     Ok(end)
 }
 
+/// A record in a finished part of the log does not have the checksum that it was written with.
+pub(crate) fn damaged_record(span: Span, location: Location) -> Error {
+    corrupt(span, location.offset.into(), "a record does not have its checksum")
+}
+
 /// Reads all segments again and checks them. The last one may grow meanwhile; files that compaction replaces stay readable
 /// while they are open.
 pub(crate) fn verify(segments: impl Fn() -> Vec<Segment>) -> Result<u64> {
@@ -247,8 +272,14 @@ pub(crate) fn verify(segments: impl Fn() -> Vec<Segment>) -> Result<u64> {
             attempts += 1;
             let mut scratch = Segment::new(segment.span, Arc::clone(&segment.file));
             let bytes = read_file(&segment)?;
-            match read_segment(&mut scratch, &bytes, !segment.sealed, &mut |_, _| {}) {
-                Ok(_) => break bytes.len() as u64,
+            let mut damaged = None;
+            let read = read_segment(&mut scratch, &bytes, !segment.sealed, &mut |location, record| {
+                if !record.is_whole {
+                    damaged.get_or_insert(location);
+                }
+            });
+            match read.and_then(|_| damaged.map_or(Ok(()), |location| Err(damaged_record(segment.span, location)))) {
+                Ok(()) => break bytes.len() as u64,
                 // A commit may have been written between two parts of the read, so that only its end was seen.
                 Err(_) if !segment.sealed && attempts < 5 => {}
                 Err(error) => return Err(error),
@@ -258,11 +289,13 @@ pub(crate) fn verify(segments: impl Fn() -> Vec<Segment>) -> Result<u64> {
     Ok(total)
 }
 
-/// Visits the records of the frame at `end`; `None`, and nothing visited, if it is not whole.
+/// Visits the records of the frame at `end`; `None`, and nothing visited, if it is not whole. In a frame that had been
+/// synced a record may be damaged, if all others are where they should be: whether it is still needed is up to `visit`.
 fn read_frame(
     bytes: &[u8],
     end: &End,
     segment: &mut Segment,
+    is_finished: bool,
     visit: &mut dyn FnMut(Location, &Record<'_>),
 ) -> Option<FrameHeader> {
     let at = usize::try_from(end.offset).ok()?;
@@ -275,11 +308,15 @@ fn read_frame(
     let mut records = Vec::with_capacity(header.records as usize);
     let mut offset = 0;
     while offset < payload.len() {
-        let record = record::decode(&payload[offset..])?;
+        let record = record::decode_claim(&payload[offset..])?;
         records.push((offset, record));
         offset += record.total;
     }
     if records.len() != header.records as usize {
+        return None;
+    }
+    let was_synced = || is_finished || frame::find_proof(bytes, at + 1, header.number, segment.span.first).is_some();
+    if records.iter().any(|(_, record)| !record.is_whole) && !was_synced() {
         return None;
     }
     for (offset, record) in records {

@@ -105,6 +105,11 @@ impl LogWriter {
         Self { vfs, active, spare }
     }
 
+    /// The active segment, and where the next frame begins in it.
+    pub(crate) fn end(&self) -> (u32, u64) {
+        (self.active.number, self.active.offset)
+    }
+
     /// Whether the frame fits, with a seal after it.
     pub(crate) fn has_room(&self, frame: &FrameBuffer) -> bool {
         self.active.offset + (frame.bytes.len() + FRAME_MARGIN) as u64 <= self.active.capacity

@@ -1,19 +1,25 @@
 //! Compares what a store shows with what its writer was told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use changefeed_core::{
-    Change, Container, Continuation, FeedRange, ListItems, Mode, Operation, ReadChanges, StartFrom, Timestamp,
-    check_tiling,
+    Change, Container, Continuation, FeedRange, ListItems, Mode, Operation, PartitionKeyDefinition, ReadChanges,
+    StartFrom, Timestamp, check_tiling,
 };
 use changefeed_embedded::Engine;
 
-use super::ledger::{Held, Ledger, Picture, Ranges};
+use super::{
+    ledger::{Held, Ledger, Picture, Ranges},
+    script,
+};
 
 pub const DATABASE: &str = "shop";
 
 /// A change of all-versions mode: LSN, id, number before, number after.
 pub type Version = (u64, String, Option<u64>, Option<u64>);
+
+/// How far each part of the key space had come.
+pub type Ends = Vec<(FeedRange, u64)>;
 
 /// Everything that point reads and listings show. Checks on the way that ranges tile the key space and that the feed
 /// of latest versions holds exactly the items, in LSN order.
@@ -78,35 +84,50 @@ pub async fn changes(container: &Container, range: &FeedRange, start: StartFrom,
             return all;
         }
         if let (Some(last), Some(next)) = (all.last(), page.changes.first()) {
-            assert!(last.lsn < next.lsn, "a page begins with {next:?} after {last:?}");
+            let is_other = last.lsn < next.lsn || last.lsn == next.lsn && key(last) != key(next);
+            assert!(is_other, "a page begins with {next:?} after {last:?}");
         }
         all.extend(page.changes);
         start = page.continuation.into();
     }
 }
 
-/// All versions of all items of a container after `lsn`, in order.
-pub async fn versions(container: &Container, lsn: u64) -> Vec<Version> {
+/// All versions of all items of a container since then; those of each key in order. Read as a processor does whose
+/// leases are older than the ranges are.
+pub async fn versions(container: &Container, since: &Ends) -> Vec<Version> {
     let mut all = Vec::new();
-    for physical in container.feed_ranges().await.unwrap() {
-        let start = Continuation::from_token(format!("\"{lsn}\"")).into();
-        for change in changes(container, &physical.range, start, Mode::AllVersions).await {
-            let (previous, current) = (change.previous.as_deref().map(number), change.current.as_deref().map(number));
-            let gone = matches!(change.operation, Operation::Delete | Operation::Expire);
-            assert_eq!((change.operation == Operation::Create, gone), (previous.is_none(), current.is_none()));
-            all.push((change.lsn.get(), change.id.to_string(), previous, current));
+    let ranges = container.feed_ranges().await.unwrap();
+    for (part, lsn) in since {
+        for physical in ranges.iter().filter(|physical| physical.range.overlaps(part)) {
+            let min = physical.range.min_inclusive().max(part.min_inclusive()).clone();
+            let max = physical.range.max_exclusive().min(part.max_exclusive()).clone();
+            let (range, start) = (FeedRange::new(min, max).unwrap(), Continuation::from_token(format!("\"{lsn}\"")));
+            for change in changes(container, &range, start.into(), Mode::AllVersions).await {
+                let before = change.previous.as_deref().map(number);
+                let after = change.current.as_deref().map(number);
+                let gone = matches!(change.operation, Operation::Delete | Operation::Expire);
+                assert_eq!((change.operation == Operation::Create, gone), (before.is_none(), after.is_none()));
+                all.push((change.lsn.get(), change.id.to_string(), before, after));
+            }
         }
     }
-    // Stable: the order within a batch is that of the feed.
-    all.sort_by_key(|(lsn, ..)| *lsn);
     all
 }
 
-/// The newest LSN that a container shows.
-pub async fn newest(container: &Container) -> u64 {
-    let ranges = container.feed_ranges().await.unwrap();
-    let request = ReadChanges::new(ranges.first().unwrap().range.clone(), StartFrom::Now);
-    container.read_changes(request).await.unwrap().newest_lsn.get()
+/// How far each range of a container has come.
+pub async fn ends(container: &Container) -> Ends {
+    let mut ends = Vec::new();
+    for physical in container.feed_ranges().await.unwrap() {
+        let request = ReadChanges::new(physical.range.clone(), StartFrom::Now);
+        ends.push((physical.range, container.read_changes(request).await.unwrap().newest_lsn.get()));
+    }
+    ends
+}
+
+/// How far the range of a partition key had come.
+pub fn end_of(definition: &PartitionKeyDefinition, ends: &Ends, key: &str) -> u64 {
+    let epk = definition.epk(&key.into()).unwrap();
+    ends.iter().find(|(range, _)| range.contains(&epk)).map_or(0, |(_, lsn)| *lsn)
 }
 
 /// Finds how many commits of the ledger a reopened store shows, at least `least`, and checks everything else that
@@ -127,37 +148,54 @@ pub async fn judge(engine: &Engine, ledger: &mut Ledger, least: usize, versioned
     }
     let Some(count) = verdict else { panic!("no prefix of the ledger is there: {objections:#?}") };
     ledger.settle(count, &found);
-    for (name, seen) in &ledger.seen {
-        let Ok(container) = engine.catalog().container(DATABASE, name).await else { continue };
-        let newest = newest(&container).await;
-        assert!(*seen <= newest, "the newest lsn of {name} went back from {seen} to {newest}");
-        for physical in container.feed_ranges().await.unwrap() {
-            let start = Continuation::from_token(format!("\"{seen}\"")).into();
-            drop(changes(&container, &physical.range, start, Mode::LatestVersion).await);
+    let mut known: BTreeMap<&str, (Container, Ends)> = BTreeMap::new();
+    for ((name, key), seen) in &ledger.seen {
+        if !known.contains_key(&**name) {
+            let Ok(container) = engine.catalog().container(DATABASE, name).await else { continue };
+            let ends = ends(&container).await;
+            known.insert(name, (container, ends));
         }
+        let (container, ends) = &known[&**name];
+        let newest = end_of(&container.identity().partition_key, ends, key);
+        assert!(*seen <= newest, "the newest lsn of {key} in {name} went back from {seen} to {newest}");
+        let part = container.identity().partition_key.key_range(&key.as_str().into()).unwrap();
+        let start = Continuation::from_token(format!("\"{seen}\"")).into();
+        drop(changes(container, &part, start, Mode::LatestVersion).await);
     }
     if let Ok(container) = engine.catalog().container(DATABASE, versioned).await {
-        check_versions(ledger, versioned, versions(&container, 0).await);
+        check_versions(ledger, versioned, versions(&container, &vec![(FeedRange::full(), 0)]).await);
     }
 }
 
-/// Every version of the ledger must be in the feed once, in order.
+/// Every version of the ledger must be in the feed once, those of each key in order.
 fn check_versions(ledger: &Ledger, container: &str, found: Vec<Version>) {
     let mut numbers: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut found = found.into_iter();
+    let mut feeds: BTreeMap<String, VecDeque<Version>> = BTreeMap::new();
+    for version in found {
+        feeds.entry(script::key_of(&version.1)).or_default().push_back(version);
+    }
     for commit in ledger.commits.iter().filter(|commit| commit.container == container) {
         for effect in &commit.effects {
             let before = match effect.number {
                 Some(number) => numbers.insert(&effect.id, number),
                 None => numbers.remove(&*effect.id),
             };
+            let feed = feeds.entry(commit.key.clone()).or_default();
             let (lsn, id, previous, current) =
-                found.next().unwrap_or_else(|| panic!("the feed ends before {effect:?}"));
+                feed.pop_front().unwrap_or_else(|| panic!("the feed of {} ends before {effect:?}", commit.key));
             assert_eq!((&*id, previous, current), (&*effect.id, before, effect.number), "at lsn {lsn}");
             assert_eq!(lsn, commit.lsn.unwrap_or(lsn), "{effect:?}");
         }
     }
-    assert_eq!(found.next(), None, "the feed goes on after the last commit");
+    feeds.retain(|_, feed| !feed.is_empty());
+    assert!(feeds.is_empty(), "the feed goes on after the last commit: {feeds:?}");
+}
+
+/// The partition key of a change.
+fn key(change: &Change) -> String {
+    let body = change.current.as_ref().or(change.previous.as_ref()).unwrap();
+    let value: serde_json::Value = serde_json::from_slice(body).unwrap();
+    value["key"].to_string()
 }
 
 fn number(body: &[u8]) -> u64 {

@@ -18,6 +18,8 @@ pub struct Effect {
 #[derive(Clone, Debug)]
 pub struct Commit {
     pub container: String,
+    /// The partition key; nothing for changes of the catalog.
+    pub key: String,
     /// None while unknown, and for changes of the catalog.
     pub lsn: Option<u64>,
     pub effects: Vec<Effect>,
@@ -104,8 +106,8 @@ pub struct Ledger {
     pub in_flight: Option<Commit>,
     /// So many commits must be there even in relaxed mode after a power cut.
     pub safe: usize,
-    /// The highest LSN that was ever seen, by container.
-    pub seen: BTreeMap<String, u64>,
+    /// The highest LSN that was ever seen, by container and partition key.
+    pub seen: BTreeMap<(String, String), u64>,
     /// The number for the next body.
     pub next_number: u64,
     /// What all acknowledged commits add up to.
@@ -116,8 +118,8 @@ impl Ledger {
     /// Takes in an acknowledged commit.
     pub fn acknowledge(&mut self, commit: Commit) {
         if let Some(lsn) = commit.lsn {
-            let seen = self.seen.entry(commit.container.clone()).or_default();
-            assert!(*seen < lsn, "lsn {lsn} of {} was given out after {seen}", commit.container);
+            let seen = self.seen.entry((commit.container.clone(), commit.key.clone())).or_default();
+            assert!(*seen < lsn, "lsn {lsn} of {} in {} was given out after {seen}", commit.key, commit.container);
             *seen = lsn;
         }
         self.picture.apply(&commit);

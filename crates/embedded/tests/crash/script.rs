@@ -28,6 +28,11 @@ const IDS: u64 = 12;
 /// How many partition keys they are spread over.
 const KEYS: u64 = 4;
 
+/// The partition key of an item.
+pub fn key_of(id: &str) -> String {
+    format!("k{}", id.parse::<u64>().unwrap() % KEYS)
+}
+
 /// Writes to a store, and notes what was acknowledged.
 #[derive(Debug)]
 pub struct Script {
@@ -76,7 +81,8 @@ impl Script {
                 None => builder.time_to_live(TimeToLive::ItemsOnly),
             };
             let ranges = Ranges::Are(vec!["0".to_owned(), "1".to_owned()]);
-            let commit = Commit { container: name.to_owned(), lsn: None, effects: Vec::new(), ranges };
+            let commit =
+                Commit { container: name.to_owned(), key: String::new(), lsn: None, effects: Vec::new(), ranges };
             let created = now(builder.create()).map(drop);
             self.note(commit, created)?;
         }
@@ -136,7 +142,8 @@ impl Script {
             });
         }
         let partition_key = Some(PartitionKey::from(format!("k{key}")));
-        let commit = Commit { container: container.clone(), lsn: None, effects, ranges: Ranges::Unchanged };
+        let (name, name_of_key, ranges) = (container.clone(), format!("k{key}"), Ranges::Unchanged);
+        let commit = Commit { container: name, key: name_of_key, lsn: None, effects, ranges };
         let handle = now(engine.catalog().container(DATABASE, &container))?;
         let written = now(handle.backend().write(Batch { partition_key, writes, return_items: false }));
         let mut commit = commit;
@@ -182,7 +189,7 @@ impl Script {
             Ok(()) => now(judge::look(engine)).ranges.remove(&container).unwrap(),
             Err(_) => Ranges::Unknown,
         };
-        self.note(Commit { container, lsn: None, effects: Vec::new(), ranges }, outcome)
+        self.note(Commit { container, key: String::new(), lsn: None, effects: Vec::new(), ranges }, outcome)
     }
 
     /// Notes the outcome of a commit: done, perhaps done, or not done.

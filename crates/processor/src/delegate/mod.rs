@@ -304,7 +304,7 @@ impl<T: DeserializeOwned + Send + 'static> Input for Versions<T> {
                 operation: change.operation,
                 current: image(&change.current)?,
                 previous: image(&change.previous)?,
-                id: change.id.to_string(),
+                id: change.id.as_str().to_owned(),
                 lsn: change.lsn,
                 timestamp: change.timestamp,
             })

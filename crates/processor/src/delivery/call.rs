@@ -16,7 +16,7 @@ use tokio_util::{
 };
 use tracing::Instrument;
 
-use super::Call;
+use super::{Call, trace};
 use crate::{
     delegate::{BatchResult, Context, ContextInner, DelegateError, RawChanges, Returned},
     lease::{
@@ -25,6 +25,7 @@ use crate::{
         prefix::LeaseToken,
         signals::{CommandSender, Progress},
     },
+    limits::page_memory::PageRoom,
     notification::FailedBatch,
 };
 
@@ -41,8 +42,10 @@ pub(crate) struct CallRequest<'a> {
     /// Whether the call has all of the page.
     pub(crate) whole: bool,
     pub(crate) commands: &'a CommandSender,
-    /// Held until the call has ended, whether anybody still waits for it or not.
+    /// Held until the call has ended, whether anybody still waits for it or not; so is `room`.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// The memory of the page.
+    pub(crate) room: Option<Arc<PageRoom>>,
 }
 
 /// How a call ended, with its page unless all of it was handled.
@@ -67,13 +70,14 @@ pub(crate) struct RunningCall {
 impl RunningCall {
     /// Begins a call. Also returns what a report of its failure says about it.
     pub(crate) fn start(host: &HostContext, request: CallRequest<'_>) -> (Self, FailedBatch) {
-        let CallRequest { lease, range, epoch, page, request_charge, call, progress, whole, commands, permit } =
+        let CallRequest { lease, range, epoch, page, request_charge, call, progress, whole, commands, permit, room } =
             request;
         let changes = page.select(call.items.ranges());
         let cancelled = CancellationToken::new();
         let lsn = |change: Option<&Change>| change.map(|change| change.lsn).unwrap_or_default();
         let (first_lsn, last_lsn) = (lsn(changes.first()), lsn(changes.last()));
         let batch = FailedBatch { first_lsn, last_lsn, items: changes.len(), attempt: call.attempt };
+        let span = trace::span(host, lease, &batch, &changes);
         let context = Context {
             last_lsn,
             progress,
@@ -93,7 +97,7 @@ impl RunningCall {
         let (lent, page) = ReturnOnDrop::new(page);
         let (delegate, session) = (Arc::clone(&host.delegate), host.session.clone());
         let task = async move {
-            let _held = (permit, session);
+            let _held = (permit, session, room);
             let call = AssertUnwindSafe(async move { delegate.call(changes, context).await }).catch_unwind();
             let answer = call.await.unwrap_or_else(|panic| Err(panic_error(&*panic)));
             match &answer {
@@ -103,7 +107,6 @@ impl RunningCall {
             drop(reply.send(answer));
         };
         let name = format!("delegate[{}/{lease}]", host.name);
-        let span = tracing::info_span!(parent: &host.span, "delegate", lease = %lease, attempt = call.attempt);
         let task = AbortOnDropHandle::new(host.runtime.spawn(&name, Box::pin(task.instrument(span))));
         let guard = Some(cancelled.clone().drop_guard());
         (Self { answer, page, task, cancelled, guard }, batch)

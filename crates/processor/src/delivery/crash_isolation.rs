@@ -91,18 +91,18 @@ impl CrashIsolation {
     /// A page was read: if it begins with the batch during which a process crashed, nothing after that needs isolation.
     pub(crate) fn begin_page(&mut self, names: &[String]) {
         if let Some(crashed) = &self.crashed
-            && names.first() == Some(&crashed.first)
+            && names.first().is_some_and(|name| Search::is_name_of(&crashed.first, name))
         {
             self.remaining = self.remaining.min(self.passed + crashed.window);
         }
     }
 
     pub(crate) fn action_for(&self, item: &str) -> ItemAction {
-        if self.dead.iter().any(|dead| dead == item) {
+        if self.dead.iter().any(|dead| Search::is_name_of(dead, item)) {
             return ItemAction::Skip;
         }
         match &self.crashed {
-            Some(Crashed { first, window: 1, crashes }) if first == item && *crashes >= CRASHES => {
+            Some(Crashed { first, window: 1, crashes }) if Search::is_name_of(first, item) && *crashes >= CRASHES => {
                 ItemAction::DeadLetter(*crashes)
             }
             _ => ItemAction::Deliver,
@@ -111,7 +111,10 @@ impl CrashIsolation {
 
     /// What the lease must say while `count` items from `first` on are delivered.
     pub(crate) fn mark(&self, first: &str, count: usize) -> Search {
-        let same = self.crashed.as_ref().filter(|crashed| crashed.first == first && crashed.window == count);
+        let same = self
+            .crashed
+            .as_ref()
+            .filter(|crashed| Search::is_name_of(&crashed.first, first) && crashed.window == count);
         let crashes = same.map_or(0, |crashed| crashed.crashes);
         Search {
             first: Some(first.to_owned()),
@@ -192,6 +195,14 @@ mod tests {
         assert_eq!(fourth.action_for("7:x"), ItemAction::DeadLetter(2));
         assert_eq!(fourth.action_for("7:xy"), ItemAction::Deliver);
         assert_eq!(resume(&crash(third.mark("8:y", 1))).action_for("8:y"), ItemAction::Deliver, "its own first crash");
+    }
+
+    #[test]
+    fn an_item_of_another_key_with_the_id_and_lsn_of_a_dead_letter_is_delivered() {
+        let stored = Search { first: None, window: 1, crashes: 0, remaining: 9, dead: vec!["7:x/AAA=".into()] };
+        let isolation = resume(&stored);
+        assert_eq!(isolation.action_for("7:x/AAA="), ItemAction::Skip);
+        assert_eq!(isolation.action_for("7:x/AAB="), ItemAction::Deliver);
     }
 
     #[test]

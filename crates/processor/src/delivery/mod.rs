@@ -13,6 +13,7 @@ mod policy;
 mod report;
 mod retry;
 mod step;
+mod trace;
 
 use std::collections::VecDeque;
 
@@ -68,7 +69,11 @@ impl Delivery {
 
     /// Continues the search of an earlier owner for an item that fails.
     pub(crate) fn resume_search(mut self, search: &Search, names: &[String]) -> Self {
-        let Some(first) = names.iter().position(|name| Some(name) == search.first.as_ref()) else { return self };
+        let Some(first) =
+            search.first.as_ref().and_then(|first| names.iter().position(|name| Search::is_name_of(first, name)))
+        else {
+            return self;
+        };
         let end = (first + search.window).min(self.count);
         let narrowed = Batch {
             items: Items::range(first..end),
@@ -112,6 +117,11 @@ impl Delivery {
     /// How many items the page has.
     pub(crate) fn count(&self) -> usize {
         self.count
+    }
+
+    /// Whether some items need not be delivered any more.
+    pub(crate) fn has_handled(&self) -> bool {
+        self.current.is_none() && self.batches.iter().map(|batch| batch.items.len()).sum::<usize>() < self.count
     }
 
     /// The name of an item, in isolation only.

@@ -95,7 +95,6 @@ mod tests {
             continuation: Continuation::from_token("\"9\""),
             newest_lsn: Lsn::new(newest),
             remaining,
-            tally: None,
             physical: RangeId::from(0),
         }
     }

@@ -26,6 +26,8 @@ pub(crate) struct LeaseFeed {
     known: BTreeMap<LeaseToken, LeaseSummary>,
     /// Whether everything since the last listing was or can still be read.
     whole: bool,
+    /// How many writes of this host there were at the last read.
+    own_writes: u64,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,13 @@ pub(crate) enum Relevance {
 impl LeaseFeed {
     /// Nothing is known yet.
     pub(crate) fn new(store: &Arc<LeaseStore>) -> Self {
-        Self { store: Arc::clone(store), position: Position::Unknown, known: BTreeMap::new(), whole: false }
+        Self {
+            store: Arc::clone(store),
+            position: Position::Unknown,
+            known: BTreeMap::new(),
+            whole: false,
+            own_writes: 0,
+        }
     }
 
     /// Finds out where the feed ends, once. To be called before the leases are listed, so that nothing falls between.
@@ -77,14 +85,17 @@ impl LeaseFeed {
     }
 
     /// The next changes in the lease container, but not before a pause. Stores that wake nobody never end it, and are
-    /// asked nothing.
+    /// asked nothing. A host that has written itself knows that there are changes, and need not ask to be woken.
     pub(crate) fn next(&self, runtime: &Arc<dyn Runtime>, pause: Duration) -> BoxFuture<'static, Result<ChangePage>> {
         let Position::At(position) = &self.position else { return Box::pin(std::future::pending()) };
-        let (container, position) = (self.store.container().clone(), position.clone());
+        let (store, position, read) = (Arc::clone(&self.store), position.clone(), self.own_writes);
         let quiet = runtime.sleep(pause);
         Box::pin(async move {
             quiet.await;
-            container.backend().changed(&FeedRange::full(), &position).await;
+            let container = store.container();
+            if !container.capabilities().wake_ups || store.own_writes() == read {
+                container.backend().changed(&FeedRange::full(), &position).await;
+            }
             let page = container.read_changes(ReadChanges::new(FeedRange::full(), position)).await;
             page.map(Response::into_value)
         })
@@ -109,16 +120,19 @@ impl LeaseFeed {
         records: &mut Records,
         now: Duration,
     ) -> Relevance {
+        self.own_writes = self.store.own_writes();
         let page = match page {
             Ok(page) => page,
             Err(error) => {
                 let gone = error.kind() == ErrorKind::RangeGone;
                 self.position = if gone { Position::None } else { Position::Unknown };
                 self.whole = false;
+                records.read_failed();
                 // What was missed meanwhile shows in the next listing.
                 return Relevance::Irrelevant { read: 0 };
             }
         };
+        records.read_succeeded(now);
         self.position = Position::At(page.continuation);
         let prefix = self.store.prefix().leases();
         let mut concerned = false;

@@ -6,6 +6,7 @@ pub(crate) mod bootstrap;
 mod idle;
 mod lease_feed;
 mod lock;
+mod observation;
 mod read_budget;
 mod rebalance;
 mod record;
@@ -213,9 +214,10 @@ impl Host {
         }
         self.idle_since = None;
         self.ended_sessions = ended_sessions();
-        let listing = self.context.store.list().await?;
+        let listing = self.context.store.list().await.inspect_err(|_| self.records.read_failed())?;
         let now = self.context.runtime.monotonic();
         self.budget.spend(now);
+        self.records.read_succeeded(now);
         self.feed.listed(&listing);
         let (expiration, instance) = (self.context.options.timing.expiration, self.context.identity.instance.clone());
         self.records.take_in(&listing, expiration, &instance, now);

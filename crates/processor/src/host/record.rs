@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use changefeed_core::{ETag, Result};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::observation::Observation;
 use crate::lease::{
     document::{LONGEST_PROMISE, SignOfLife, SummaryRef},
     prefix::LeaseToken,
@@ -74,7 +75,10 @@ pub(crate) struct PendingRequest {
 
 /// The records of all leases that a host knows.
 #[derive(Debug, Default)]
-pub(crate) struct Records(BTreeMap<LeaseToken, LeaseRecord>);
+pub(crate) struct Records {
+    leases: BTreeMap<LeaseToken, LeaseRecord>,
+    observation: Observation,
+}
 
 impl LeaseRecord {
     /// Whether nothing was written to the lease for as long as its owner promised.
@@ -120,6 +124,14 @@ impl LeaseRecord {
         self.free_since = if free { self.free_since.or(Some(now)) } else { None };
     }
 
+    /// Leaves `time` out of all that is measured: the lease could not be read meanwhile.
+    fn leave_out(&mut self, time: Duration) {
+        let seen = self.seen.iter_mut().map(|seen| &mut seen.since);
+        let request = self.request.iter_mut().map(|request| &mut request.since);
+        let pending = self.pending.iter_mut().map(|pending| &mut pending.since);
+        seen.chain(request).chain(pending).for_each(|since| *since += time);
+    }
+
     /// Who asks for the lease. A request that stands for longer than `lifetime` counts only if `is_alive` says so of
     /// its author.
     pub(crate) fn requested_by(
@@ -145,9 +157,24 @@ impl LeaseRecord {
 }
 
 impl Records {
+    /// Leases could not be read.
+    pub(crate) fn read_failed(&mut self) {
+        self.observation.failed();
+    }
+
+    /// Leases were read at `now`; to be called before what was read is taken in. After failures, the time since the last
+    /// read proves nothing: an owner could not renew a lease either while the store was away.
+    pub(crate) fn read_succeeded(&mut self, now: Duration) {
+        let unobserved = self.observation.succeeded(now);
+        crate::planted!(OutageCountedAsSilence => return);
+        if !unobserved.is_zero() {
+            self.leases.values_mut().for_each(|record| record.leave_out(unobserved));
+        }
+    }
+
     /// Takes in a listing that was asked for at `now`. Leases that are not in it are forgotten, unless a task runs.
     pub(crate) fn take_in(&mut self, listing: &Listing, own_expiration: Duration, instance: &str, now: Duration) {
-        self.0.retain(|token, record| record.task.is_some() || listing.find(token).is_some());
+        self.leases.retain(|token, record| record.task.is_some() || listing.find(token).is_some());
         for lease in &listing.leases {
             self.entry(&lease.document.token).take_in(listing, lease, own_expiration, instance, now);
         }
@@ -158,9 +185,9 @@ impl Records {
     /// # Errors
     /// Its token is none.
     pub(crate) fn see(&mut self, seen: &SummaryRef<'_>, now: Duration) -> Result<bool> {
-        let record = match self.0.get_mut(seen.token()) {
+        let record = match self.leases.get_mut(seen.token()) {
             Some(record) => record,
-            None => self.0.entry(seen.token().parse()?).or_default(),
+            None => self.leases.entry(seen.token().parse()?).or_default(),
         };
         let etag = seen.etag().and_then(|etag| etag.parse().ok());
         record.see(etag, SignOfLife::from(seen), now);
@@ -168,16 +195,16 @@ impl Records {
     }
 
     pub(crate) fn get(&self, token: &LeaseToken) -> Option<&LeaseRecord> {
-        self.0.get(token)
+        self.leases.get(token)
     }
 
     pub(crate) fn entry(&mut self, token: &LeaseToken) -> &mut LeaseRecord {
-        self.0.entry(token.clone()).or_default()
+        self.leases.entry(token.clone()).or_default()
     }
 
     /// The way to send commands to the task of a lease.
     pub(crate) fn task(&self, token: &LeaseToken) -> Option<&CommandSender> {
-        self.0.get(token)?.task.as_ref().map(|task| &task.commands)
+        self.leases.get(token)?.task.as_ref().map(|task| &task.commands)
     }
 
     pub(crate) fn has_task(&self, token: &LeaseToken) -> bool {
@@ -185,23 +212,23 @@ impl Records {
     }
 
     pub(crate) fn has_tasks(&self) -> bool {
-        self.0.values().any(|record| record.task.is_some())
+        self.leases.values().any(|record| record.task.is_some())
     }
 
     /// Whether some owner is silent for as long as it promised.
     pub(crate) fn any_silent(&self, now: Duration) -> bool {
-        self.0.values().any(|record| record.is_silent(now))
+        self.leases.values().any(|record| record.is_silent(now))
     }
 
     /// Whether all leases have living owners and nobody asks for one.
     pub(crate) fn is_settled(&self) -> bool {
-        self.0
+        self.leases
             .values()
             .all(|record| record.free_since.is_none() && !record.has_request() && record.not_before.is_none())
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&LeaseToken, &mut LeaseRecord)> {
-        self.0.iter_mut()
+        self.leases.iter_mut()
     }
 }
 
@@ -236,6 +263,22 @@ mod tests {
         record.see(None, SignOfLife::default(), at(140));
         record.see(None, SignOfLife::default(), at(150));
         assert!(!record.is_silent(at(209)) && record.is_silent(at(210)));
+    }
+
+    #[test]
+    fn time_in_which_leases_cannot_be_read_is_no_silence_of_their_owners() {
+        let at = Duration::from_secs;
+        let mut records = Records::default();
+        let token = "0".parse().unwrap();
+        let record = records.entry(&token);
+        record.expires_after = at(60);
+        record.see(Some(ETag::new("\"a\"").unwrap()), SignOfLife::from(&lease("1")), at(0));
+        records.read_succeeded(at(20));
+        records.read_failed();
+        records.read_succeeded(at(500));
+        let silent = |records: &Records, now| records.get(&token).unwrap().is_silent(at(now));
+        assert!(!silent(&records, 539), "20 s before the store was away, 39 s after");
+        assert!(silent(&records, 540), "a dead owner is noticed all the same");
     }
 
     #[test]

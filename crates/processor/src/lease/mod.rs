@@ -8,6 +8,7 @@ pub(crate) mod coverage;
 pub mod document;
 pub(crate) mod events;
 pub(crate) mod host_context;
+mod in_progress;
 pub(crate) mod interrupts;
 pub(crate) mod loss;
 mod pages;

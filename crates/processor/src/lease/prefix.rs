@@ -150,15 +150,16 @@ impl From<&FeedRange> for LeaseToken {
 impl FromStr for LeaseToken {
     type Err = Error;
 
-    /// Takes any text that can end an id.
+    /// Takes any text that can end an id, without control characters: tokens are shown as they are.
     fn from_str(text: &str) -> Result<Self> {
+        let refused = || {
+            let shown = text.chars().take(64).collect::<String>();
+            Error::new(ErrorKind::InvalidArgument, format!("{shown:?} is not a lease token"))
+        };
         match ItemId::new(text) {
+            Ok(_) if text.chars().any(char::is_control) => Err(refused()),
             Ok(_) => Ok(Self(text.into())),
-            Err(error) => Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("{:?} is not a lease token", text.chars().take(64).collect::<String>()),
-            )
-            .with_source(error)),
+            Err(error) => Err(refused().with_source(error)),
         }
     }
 }

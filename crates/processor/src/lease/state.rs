@@ -120,6 +120,8 @@ struct Memory {
     /// An earlier owner's search for an item that fails.
     search: Option<Search>,
     isolation: Option<CrashIsolation>,
+    /// Isolation is over, and the lease may still name the last isolated batch: a crash now would count against it.
+    stale_mark: bool,
     outage: OutageDetector,
     split_failures: u32,
 }
@@ -139,7 +141,7 @@ impl LeaseState {
             work: Work::Next,
             signals: Signals { facts, ..Signals::default() },
             feed: Feed { position, page: 0, reading: false, ahead: None, failures: 0, caught_up: false },
-            memory: Memory { attempts, search, isolation, outage, split_failures: 0 },
+            memory: Memory { attempts, search, isolation, stale_mark: false, outage, split_failures: 0 },
         }
     }
 
@@ -233,14 +235,25 @@ impl LeaseState {
         }
     }
 
-    /// Past the own deadline the lease is lost, unless a renewal is under way or a call keeps it worth one.
+    /// Past the own deadline the lease is lost, unless a renewal is under way or worth another attempt.
     fn check_deadline(&mut self, moment: Moment<'_>) {
         let waits = self.writes.is_in_flight() || self.writes.due_at().is_some_and(|at| at <= moment.now);
-        let works =
-            matches!(self.activity(), Activity::Calling | Activity::Splitting) && self.writes.due_at().is_some();
+        let works = self.is_worth_renewing() && self.writes.due_at().is_some();
         if self.is_fenced(moment.now) && !waits && !works && self.signals.lost.is_none() {
             self.signals.lost = Some(if self.is_blocked() { Loss::Blocked } else { Loss::Expired });
         }
+    }
+
+    /// Whether the renewal is tried again past the own deadline: if something would be delivered twice otherwise. The
+    /// lease may still be owned when the store is back, and a write tells. A stop waits for that until its deadline.
+    fn is_worth_renewing(&self) -> bool {
+        crate::planted!(ProgressDroppedAtDeadline =>
+            return matches!(self.activity(), Activity::Calling | Activity::Splitting));
+        if matches!(self.activity(), Activity::Calling | Activity::Splitting) {
+            return true;
+        }
+        let handled = matches!(&self.work, Work::Delivering(delivering) if delivering.delivery.has_handled());
+        (handled || self.writes.has_unsaved_progress()) && !self.signals.abort
     }
 
     /// Nothing is written after a loss: a call that waits for its checkpoint must not wait without limit.
@@ -435,8 +448,7 @@ impl LeaseState {
         self.writes.failed(update, moment.now, moment.random);
         self.writes.not_before(moment.now + error.retry_after().unwrap_or_default());
         self.notify_error(Failure::Lease(Arc::new(error)), effects);
-        // A call under way is worth further attempts; anything else is not.
-        if self.is_fenced(moment.now) && self.activity() != Activity::Calling {
+        if self.is_fenced(moment.now) && !self.is_worth_renewing() {
             self.signals.lost = Some(Loss::Expired);
         }
     }

@@ -2,6 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -155,6 +159,8 @@ pub(crate) struct LeaseStore {
     store_time: Option<Timestamp>,
     /// The process of this host, if the store is in it and has no other users.
     process: Option<u64>,
+    /// How many writes of this host have succeeded.
+    writes: Arc<AtomicU64>,
 }
 
 impl LeaseStore {
@@ -176,7 +182,7 @@ impl LeaseStore {
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
         };
-        Ok(Self { container, prefix, layout, store_time: None, process: None })
+        Ok(Self { container, prefix, layout, store_time: None, process: None, writes: Arc::default() })
     }
 
     /// Says that the container is in this process. Listings then tell which owners died: with another process, or because
@@ -356,9 +362,15 @@ impl LeaseStore {
         self.write(id, partition_key, write).await.map(drop)
     }
 
+    /// How many writes of this host have succeeded. What the feed of the container holds beyond them, others wrote.
+    pub(crate) fn own_writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
     async fn write(&self, id: &str, partition_key: Option<&str>, write: Write) -> Result<Option<ETag>> {
         let key = self.key(id, partition_key)?.partition_key;
         let mut written = self.container.backend().write(Batch::single(Some(key), write)).await?;
+        self.writes.fetch_add(1, Ordering::Relaxed);
         Ok(written.pop().and_then(|written| written.etag))
     }
 

@@ -9,19 +9,20 @@ use std::{
 };
 
 use changefeed_core::{ChangePage, Error, ErrorKind, FeedRange, ReadChanges, Response, Result, StartFrom};
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument;
 
 use super::{
-    document::{LeaseVersion, StartPosition},
+    document::{LeaseVersion, Search, StartPosition},
     events::{CallEnd, Effect, Event, Moment, Page, Replacement, Written},
     host_context::HostContext,
+    in_progress::{Ended, InProgress, PageRead, WriteEnd, poll_slot},
     interrupts::Activity,
     loss::Loss,
-    pages::Pages,
+    pages::{LentPage, PageSummary, Pages},
     prefix::LeaseToken,
     signals::{Command, CommandSender},
-    split::{self, Adopted, Split, SplitInput},
+    split::{self, Adopted, Split},
     state::{LeaseState, Start},
     writer::LeaseWriter,
 };
@@ -33,6 +34,7 @@ use crate::{
         outage::FailedItem,
     },
     limits::page_memory::PageRoom,
+    metrics::{CallResult, LeaseMetrics},
     notification::{ErrorReport, FailedBatch, Failure, Notification, Release},
     runtime::BoxFuture,
 };
@@ -48,9 +50,6 @@ pub(crate) enum TaskReport {
     Panicked(LeaseToken, String),
 }
 
-/// A page that was read, with room for it.
-type PageRead = (Result<Response<ChangePage>>, Option<PageRoom>);
-
 /// The task of one lease.
 pub(crate) struct LeaseTask {
     context: Arc<HostContext>,
@@ -60,6 +59,7 @@ pub(crate) struct LeaseTask {
     epoch: u64,
     /// The last delegate call.
     last_call: Option<FailedBatch>,
+    measured: Measured,
     state: LeaseState,
     /// Away while a write is under way.
     writer: Option<Box<LeaseWriter>>,
@@ -74,44 +74,14 @@ pub(crate) struct LeaseTask {
     abort_seen: bool,
 }
 
-/// What is under way. One future for each kind of effect.
-#[derive(Default)]
-struct InProgress {
-    read: Option<BoxFuture<'static, PageRead>>,
-    wait: Option<BoxFuture<'static, ()>>,
-    call: Option<RunningCall>,
-    write: Option<BoxFuture<'static, (Box<LeaseWriter>, WriteEnd)>>,
-    letter: Option<BoxFuture<'static, Result<()>>>,
-    turn: Option<BoxFuture<'static, OwnedMutexGuard<()>>>,
-    isolated: Option<OwnedMutexGuard<()>>,
-    permit: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>>,
-    permitted: Option<OwnedSemaphorePermit>,
-    prepare: Option<BoxFuture<'static, Result<SplitInput>>>,
-    split: Option<SplitInput>,
-    stopped: Option<BoxFuture<'static, ()>>,
-    aborted: Option<BoxFuture<'static, ()>>,
-    timer: Option<(Duration, BoxFuture<'static, ()>)>,
-}
-
-enum WriteEnd {
-    Written(Written),
-    Replaced(Replacement, Vec<Adopted>),
-}
-
-/// Something that ended, before the state machine takes it in.
-enum Ended {
-    Stop,
-    Abort,
-    Command(Command),
-    Read(PageRead),
-    Changed,
-    Called(crate::delivery::call::CallReturn),
-    Write(Box<LeaseWriter>, WriteEnd),
-    Letter(Result<()>),
-    Turn(OwnedMutexGuard<()>),
-    Permit(Option<OwnedSemaphorePermit>),
-    Prepared(Result<SplitInput>),
-    Timer,
+/// What metrics need to know of the work under way.
+struct Measured {
+    /// The series of this lease, if it has any.
+    lease: Option<LeaseMetrics>,
+    /// When the call that is running began.
+    call_begun: Duration,
+    /// Whether the write that is under way stores progress.
+    checkpoint: bool,
 }
 
 impl LeaseTask {
@@ -139,6 +109,8 @@ impl LeaseTask {
             aborted: Some(Box::pin(signals.abort.cancelled_owned())),
             ..InProgress::default()
         };
+        let lease = context.notifier.metrics().of_lease(&document.token);
+        let measured = Measured { lease, call_begun: Duration::ZERO, checkpoint: false };
         let task = Self {
             token: document.token.clone(),
             version: document.version,
@@ -147,6 +119,7 @@ impl LeaseTask {
             range,
             epoch: document.epoch(),
             last_call: None,
+            measured,
             writer: Some(writer),
             pages: Pages::default(),
             waiters: BTreeMap::new(),
@@ -173,7 +146,7 @@ impl LeaseTask {
         loop {
             let now = self.context.runtime.monotonic();
             let pages = &self.pages;
-            let name = |item: usize| pages.get(item).map(|change| format!("{}:{}", change.lsn, change.id));
+            let name = |item: usize| pages.get(item).map(Search::name_of);
             let moment = Moment { now, random: self.context.runtime.random(), name: &name };
             let effects = self.state.on(event, moment);
             for effect in effects {
@@ -207,7 +180,7 @@ impl LeaseTask {
                 self.work.read = None;
                 self.pages.clear();
             }
-            Effect::DropPage => self.pages.pop(),
+            Effect::DropPage => self.page_done(),
             Effect::Wait(continuation) => {
                 let (monitored, range) = (self.context.monitored.clone(), self.range.clone());
                 let poll = self.context.runtime.sleep(self.context.options.poll_interval);
@@ -225,6 +198,7 @@ impl LeaseTask {
             Effect::DropCall => self.work.call.iter_mut().for_each(RunningCall::abort),
             Effect::Write(update) => {
                 if let Some(mut writer) = self.writer.take() {
+                    self.measured.checkpoint = update.progress.is_some();
                     self.work.write = Some(Box::pin(async move {
                         let written = writer.write(update).await;
                         (writer, WriteEnd::Written(written))
@@ -282,7 +256,7 @@ impl LeaseTask {
     }
 
     fn call(&mut self, call: crate::delivery::Call, progress: Option<super::signals::Progress>, whole: bool) {
-        let Some((page, request_charge)) = self.pages.lend() else { return };
+        let Some(LentPage { changes: page, request_charge, room }) = self.pages.lend() else { return };
         let request = CallRequest {
             lease: &self.token,
             range: &self.range,
@@ -294,10 +268,47 @@ impl LeaseTask {
             whole,
             commands: &self.commands,
             permit: self.work.permitted.take(),
+            room,
         };
         self.context.notifier.record().lock().called(&self.token);
+        self.measured.call_begun = self.context.runtime.monotonic();
         let (call, batch) = RunningCall::start(&self.context, request);
+        self.context.notifier.metrics().call_begins(batch.items, batch.attempt);
         (self.work.call, self.last_call) = (Some(call), Some(batch));
+    }
+
+    /// The first page in memory was handled.
+    fn page_done(&mut self) {
+        let Some(PageSummary { changes, oldest }) = self.pages.pop() else { return };
+        self.context.notifier.metrics().page_done(changes, oldest, self.context.runtime.wall());
+        if let Some(lease) = &self.measured.lease {
+            lease.changes.increment(changes as u64);
+        }
+    }
+
+    fn measure_call(&self, end: &CallEnd) {
+        let result = match end {
+            CallEnd::Returned(Ok(_)) => CallResult::Ok,
+            CallEnd::Returned(Err(_)) => CallResult::Failed,
+            CallEnd::Dropped => CallResult::Cancelled,
+        };
+        let took = self.context.runtime.monotonic().saturating_sub(self.measured.call_begun);
+        self.context.notifier.metrics().call_ended(result, took);
+        if let (CallResult::Failed, Some(lease)) = (result, &self.measured.lease) {
+            lease.failures.increment(1);
+        }
+    }
+
+    fn measure_write(&mut self, end: &WriteEnd) {
+        let stored = match end {
+            WriteEnd::Written(Written::Owned(_) | Written::Transferred(_)) => true,
+            WriteEnd::Written(Written::Lost(_) | Written::Failed(..)) => false,
+            WriteEnd::Replaced(Replacement::Lost(_) | Replacement::Failed(..), _) => false,
+            WriteEnd::Replaced(..) => true,
+        };
+        if std::mem::take(&mut self.measured.checkpoint) && stored {
+            self.context.notifier.metrics().checkpointed();
+        }
     }
 
     fn dead_letter(&self, letter: FailedItem) -> BoxFuture<'static, Result<()>> {
@@ -308,6 +319,7 @@ impl LeaseTask {
 
     fn replace(&mut self, update: super::update::LeaseUpdate) {
         let (Some(mut writer), Some(input)) = (self.writer.take(), self.work.split.take()) else { return };
+        self.measured.checkpoint = update.progress.is_some();
         let (context, token, range) = (Arc::clone(&self.context), self.token.clone(), self.range.clone());
         self.work.write = Some(Box::pin(async move {
             let mut adopted = Vec::new();
@@ -361,6 +373,7 @@ impl LeaseTask {
             Ended::Read((page, room)) => Event::Read(self.page_read(page, room)),
             Ended::Changed => Event::Changed,
             Ended::Called(returned) => {
+                self.measure_call(&returned.end);
                 if let Some(page) = returned.page {
                     self.pages.give_back(page);
                 }
@@ -369,14 +382,16 @@ impl LeaseTask {
                 }
                 Event::Called(returned.end)
             }
-            Ended::Write(writer, WriteEnd::Written(written)) => {
+            Ended::Write(writer, end) => {
                 self.writer = Some(writer);
-                Event::Wrote(written)
-            }
-            Ended::Write(writer, WriteEnd::Replaced(replacement, adopted)) => {
-                self.writer = Some(writer);
-                adopted.into_iter().for_each(|lease| drop(self.reports.send(TaskReport::Adopted(lease))));
-                Event::Replaced(replacement)
+                self.measure_write(&end);
+                match end {
+                    WriteEnd::Written(written) => Event::Wrote(written),
+                    WriteEnd::Replaced(replacement, adopted) => {
+                        adopted.into_iter().for_each(|lease| drop(self.reports.send(TaskReport::Adopted(lease))));
+                        Event::Replaced(replacement)
+                    }
+                }
             }
             Ended::Letter(stored) => Event::DeadLettered(stored),
             Ended::Turn(guard) => {
@@ -402,6 +417,8 @@ impl LeaseTask {
             Ok(Response { value, request_charge }) => {
                 let (count, continuation) = (value.changes.len(), value.continuation);
                 let changes = RawChanges::of(value.changes, &self.context.monitored_identity);
+                let oldest = changes.first().map(|change| change.timestamp).unwrap_or_default();
+                self.context.notifier.metrics().page_read(oldest, self.context.runtime.wall());
                 self.pages.push(changes, request_charge, room);
                 Page::Changes { count, continuation }
             }
@@ -424,51 +441,8 @@ impl LeaseTask {
         if let Poll::Ready(Some(command)) = self.inbox.poll_recv(context) {
             return Poll::Ready(Ended::Command(command));
         }
-        if let Poll::Ready((writer, end)) = poll_slot(&mut work.write, context) {
-            return Poll::Ready(Ended::Write(writer, end));
-        }
-        if let Some(call) = &mut work.call
-            && let Poll::Ready(returned) = call.poll(context)
-        {
-            work.call = None;
-            return Poll::Ready(Ended::Called(returned));
-        }
-        if let Poll::Ready(stored) = poll_slot(&mut work.letter, context) {
-            return Poll::Ready(Ended::Letter(stored));
-        }
-        if let Poll::Ready(guard) = poll_slot(&mut work.turn, context) {
-            return Poll::Ready(Ended::Turn(guard));
-        }
-        if let Poll::Ready(permit) = poll_slot(&mut work.permit, context) {
-            return Poll::Ready(Ended::Permit(permit));
-        }
-        if let Poll::Ready(input) = poll_slot(&mut work.prepare, context) {
-            return Poll::Ready(Ended::Prepared(input));
-        }
-        if let Poll::Ready(page) = poll_slot(&mut work.read, context) {
-            return Poll::Ready(Ended::Read(page));
-        }
-        if let Poll::Ready(()) = poll_slot(&mut work.wait, context) {
-            return Poll::Ready(Ended::Changed);
-        }
-        if let Some((_, timer)) = &mut work.timer
-            && timer.as_mut().poll(context).is_ready()
-        {
-            work.timer = None;
-            return Poll::Ready(Ended::Timer);
-        }
-        Poll::Pending
+        work.poll(context)
     }
-}
-
-/// Polls a future if there is one; empties the slot when it is ready.
-fn poll_slot<T>(slot: &mut Option<BoxFuture<'static, T>>, context: &mut PollContext<'_>) -> Poll<T> {
-    let Some(future) = slot else { return Poll::Pending };
-    let ready = future.as_mut().poll(context);
-    if ready.is_ready() {
-        *slot = None;
-    }
-    ready
 }
 
 /// Where the feed of a lease begins: at its checkpoint, else where an operator or the processor's first start put it.

@@ -32,6 +32,8 @@ pub(crate) struct Writes {
     in_flight: Option<InFlight>,
     /// The newest page whose progress is stored.
     stored: u64,
+    /// The newest page that had changes and whose progress is to be stored.
+    handled: u64,
     /// The checkpoint in the lease.
     continuation: Option<String>,
     progress: Option<Progress>,
@@ -82,6 +84,7 @@ impl Writes {
             confirmed,
             in_flight: None,
             stored: 0,
+            handled: 0,
             continuation,
             progress: None,
             attempts: None,
@@ -109,6 +112,11 @@ impl Writes {
     /// Whether the progress of this page and all before it is stored.
     pub(crate) fn is_stored(&self, page: u64) -> bool {
         self.stored >= page
+    }
+
+    /// Whether changes would be delivered again if the lease were lost now: their progress is to be stored, and is not.
+    pub(crate) fn has_unsaved_progress(&self) -> bool {
+        self.handled > self.stored
     }
 
     /// The checkpoint in the lease.
@@ -144,6 +152,9 @@ impl Writes {
     fn note(&mut self, progress: Progress, urgency: Urgency) {
         if self.progress.as_ref().is_none_or(|noted| noted.page < progress.page) && !self.is_stored(progress.page) {
             let page = progress.page;
+            if urgency > Urgency::Deferred {
+                self.handled = page;
+            }
             self.progress = Some(progress);
             // They belong to the batch that this passes, unless the user stores progress late.
             self.attempts = None;

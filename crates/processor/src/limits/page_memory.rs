@@ -1,6 +1,13 @@
 //! Memory for pages: bounds how many bytes of changes a host holds.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use changefeed_core::Change;
 use parking_lot::Mutex;
@@ -12,8 +19,9 @@ const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Memory for the pages of all leases of a host. Readers get room in the order in which they ask.
 ///
-/// A page whose batch has failed keeps its bytes while it is retried. Such pages must not stop all other leases: where
-/// nothing else is in memory, there is always room for one page.
+/// A page whose batch has failed keeps its bytes while it is retried, and one whose call blocks its thread although the
+/// lease was given up keeps them until the call ends. Such pages must not stop all other leases: where nothing else is in
+/// memory, there is always room for one page.
 pub(crate) struct PageMemory {
     limit: usize,
     state: Mutex<State>,
@@ -52,13 +60,14 @@ impl PageMemory {
                     state.waiting.pop_front();
                 }
                 let bytes = PAGE_BYTES.min(self.limit);
-                if state.active > 0 && state.bytes.saturating_add(bytes) > self.limit {
+                let full = state.active > 0 && state.bytes.saturating_add(bytes) > self.limit;
+                if crate::planted!(BytesUnlimited => false; full) {
                     return;
                 }
                 let Some(reader) = state.waiting.pop_front() else { return };
                 state.bytes += bytes;
                 state.active += 1;
-                (reader, PageRoom { memory: Arc::clone(self), bytes, stalled: false })
+                (reader, PageRoom { memory: Arc::clone(self), bytes, stalled: AtomicBool::new(false) })
             };
             // Room for a reader that has just left returns when it is dropped.
             drop(reader.send(room));
@@ -77,7 +86,8 @@ impl fmt::Debug for PageMemory {
 pub(crate) struct PageRoom {
     memory: Arc<PageMemory>,
     bytes: usize,
-    stalled: bool,
+    /// Changes only while the state of the memory is locked.
+    stalled: AtomicBool,
 }
 
 impl PageRoom {
@@ -97,21 +107,23 @@ impl PageRoom {
         self.memory.grant();
     }
 
-    /// Notes that a batch of this page, or of the one before it, has failed and is retried; or that this is over.
-    pub(crate) fn set_stalled(&mut self, stalled: bool) {
-        match (std::mem::replace(&mut self.stalled, stalled), stalled) {
-            (false, true) => {
-                self.memory.state.lock().active -= 1;
-                self.memory.grant();
+    /// Notes that a batch of this page, or of the one before it, has failed and is retried, or that its call blocks; or
+    /// that this is over.
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        {
+            let mut state = self.memory.state.lock();
+            match (self.stalled.swap(stalled, Ordering::Relaxed), stalled) {
+                (false, true) => state.active -= 1,
+                (true, false) => state.active += 1,
+                _ => return,
             }
-            (true, false) => self.memory.state.lock().active += 1,
-            _ => {}
         }
+        self.memory.grant();
     }
 
     /// Returns `true` if a batch has failed and is retried.
     pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled
+        self.stalled.load(Ordering::Relaxed)
     }
 }
 
@@ -120,7 +132,7 @@ impl Drop for PageRoom {
         {
             let mut state = self.memory.state.lock();
             state.bytes -= self.bytes;
-            if !self.stalled {
+            if !self.is_stalled() {
                 state.active -= 1;
             }
         }
@@ -188,7 +200,7 @@ mod tests {
     #[test]
     fn stalled_pages_leave_room_for_one_more() {
         let memory = memory(1);
-        let mut stalled = room(&memory).expect("room");
+        let stalled = room(&memory).expect("room");
         assert!(room(&memory).is_none());
         stalled.set_stalled(true);
         let one = room(&memory).expect("nothing else is active");

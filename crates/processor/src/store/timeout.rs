@@ -1,4 +1,4 @@
-//! Bounds every request to a store in time, and turns a panic inside the store into an error.
+//! Bounds every request to a store in time, turns a panic inside the store into an error, and measures.
 
 use std::{any::Any, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -10,6 +10,7 @@ use changefeed_core::{
 use futures_util::FutureExt;
 
 use crate::{
+    metrics::requests::{Operation, RequestMetrics, StoreRole},
     notification::{Failure, Notification},
     notifier::Notifier,
     runtime::{Runtime, panic_message},
@@ -21,6 +22,7 @@ pub(crate) struct TimeoutBackend {
     runtime: Arc<dyn Runtime>,
     limits: Limits,
     notifier: Notifier,
+    metrics: RequestMetrics,
 }
 
 /// How long requests may take.
@@ -45,9 +47,11 @@ impl TimeoutBackend {
         runtime: &Arc<dyn Runtime>,
         limits: Limits,
         notifier: &Notifier,
+        role: StoreRole,
     ) -> Container {
         let (inner, runtime) = (Arc::clone(container.backend()), Arc::clone(runtime));
-        Container::new(Arc::new(Self { inner, runtime, limits, notifier: notifier.clone() }))
+        let metrics = notifier.metrics().requests(role);
+        Container::new(Arc::new(Self { inner, runtime, limits, notifier: notifier.clone(), metrics }))
     }
 
     /// Reports a panic inside the store: whoever made the request may find out what it did and go on.
@@ -60,16 +64,23 @@ impl TimeoutBackend {
         Error::new(ErrorKind::Unavailable, message).with_unknown_effect()
     }
 
-    async fn within<T>(&self, limit: Duration, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let sleep = self.runtime.sleep(limit);
-        tokio::select! {
+    async fn within<T>(
+        &self,
+        operation: Operation,
+        limit: Duration,
+        request: impl Future<Output = Result<Response<T>>> + Send,
+    ) -> Result<Response<T>> {
+        let (begun, sleep) = (self.runtime.monotonic(), self.runtime.sleep(limit));
+        let answer = tokio::select! {
             biased;
             answer = AssertUnwindSafe(request).catch_unwind() => answer.unwrap_or_else(|panic| Err(self.panicked(&*panic))),
             () = sleep => {
                 let message = format!("{} did not answer within {limit:?}", self.identity().container_name);
                 Err(Error::new(ErrorKind::Timeout, message))
             }
-        }
+        };
+        self.metrics.record(operation, &answer, self.runtime.monotonic().saturating_sub(begun));
+        answer
     }
 }
 
@@ -90,11 +101,11 @@ impl Backend for TimeoutBackend {
     }
 
     async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
-        self.within(self.limits.ranges, self.inner.feed_ranges()).await
+        self.within(Operation::FeedRanges, self.limits.ranges, self.inner.feed_ranges()).await
     }
 
     async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
-        self.within(self.limits.requests, self.inner.read_changes(request)).await
+        self.within(Operation::ReadChanges, self.limits.requests, self.inner.read_changes(request)).await
     }
 
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
@@ -106,16 +117,16 @@ impl Backend for TimeoutBackend {
     }
 
     async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
-        self.within(self.limits.requests, self.inner.read_item(key)).await
+        self.within(Operation::ReadItem, self.limits.requests, self.inner.read_item(key)).await
     }
 
     async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
-        let written = self.within(self.limits.requests, self.inner.write(batch)).await;
+        let written = self.within(Operation::Write, self.limits.requests, self.inner.write(batch)).await;
         // A write that timed out may still be performed.
         written.map_err(|error| if error.kind() == ErrorKind::Timeout { error.with_unknown_effect() } else { error })
     }
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
-        self.within(self.limits.requests, self.inner.list_items(request)).await
+        self.within(Operation::ListItems, self.limits.requests, self.inner.list_items(request)).await
     }
 }

@@ -10,6 +10,7 @@ use super::snapshot::{Backlog, ProcessorRef, RangeFrom, Snapshot};
 use crate::{
     join::join_bounded,
     lease::{document::LeaseDocument, prefix::LeaseToken},
+    metrics::lag::{LagGauges, LeaseSample},
     runtime::{BoxFuture, Runtime, TokioRuntime},
 };
 
@@ -32,6 +33,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Estimator {
     processor: ProcessorRef,
+    lease_metrics: bool,
     runtime: Option<Arc<dyn Runtime>>,
 }
 
@@ -89,10 +91,31 @@ pub enum LeaseState {
     Expired,
 }
 
+impl LeaseState {
+    /// The state as one word with underscores, as metrics and JSON have it.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Owned => "owned",
+            Self::Free => "free",
+            Self::Paused => "paused",
+            Self::SplitPending => "split_pending",
+            Self::Missing => "missing",
+            Self::Expired => "expired",
+        }
+    }
+}
+
 impl Estimator {
     /// An estimator for the processor `name`.
     pub fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
-        Self { processor: ProcessorRef::new(name, monitored, leases), runtime: None }
+        Self { processor: ProcessorRef::new(name, monitored, leases), lease_metrics: false, runtime: None }
+    }
+
+    /// Whether [`Estimator::watch`] records the lag of each lease as well, with the label `lease`. Default: off.
+    #[must_use]
+    pub fn lease_metrics(mut self, wanted: bool) -> Self {
+        self.lease_metrics = wanted;
+        self
     }
 
     /// Where time and tasks come from: for simulations. Default: tokio and the operating system.
@@ -114,16 +137,19 @@ impl Estimator {
     }
 
     /// Measures now and then every `interval`, in a task of its own that ends when the result is dropped. A slow
-    /// listener sees the newest measurement only.
+    /// listener sees the newest measurement only. Each measurement is recorded as metrics, too: `lag_changes`,
+    /// `lag_seconds` and `lag_leases`, all with the prefix `changefeed_processor_`.
     pub fn watch(&self, interval: Duration) -> LagWatch {
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let (sender, receiver) = watch::channel(None);
         let processor = self.processor.clone();
         let name = format!("estimator[{}]", processor.name);
         let clock = Arc::clone(&runtime);
+        let mut gauges = LagGauges::new(&processor.name, self.lease_metrics);
         let task = async move {
             loop {
                 let lag = measure(&processor, &*clock).await.map_err(Arc::new);
+                record(&mut gauges, &lag);
                 sender.send_replace(Some(lag));
                 let pause = clock.sleep(interval);
                 tokio::select! {
@@ -156,6 +182,18 @@ impl LagWatch {
         self.receiver.changed().await.map_err(|_| ended())?;
         self.receiver.borrow_and_update().clone().unwrap_or_else(|| Err(ended()))
     }
+}
+
+fn record(gauges: &mut LagGauges, measured: &Measured) {
+    let Ok(lag) = measured else { return gauges.failed() };
+    let samples = lag.leases.iter().map(|LeaseLag { lease, state, changes, behind, .. }| LeaseSample {
+        lease,
+        state: state.label(),
+        changes: *changes,
+        behind: *behind,
+    });
+    let samples: Vec<LeaseSample<'_>> = samples.collect();
+    gauges.record(lag.changes, lag.behind, &samples);
 }
 
 async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag> {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use changefeed_core::{
-    Container, ContainerIdentity, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
-    Timestamp,
+    Container, ContainerIdentity, Error, ErrorKind, FeedRange, Lsn, Mode, PhysicalRange, ReadChanges, Result,
+    StartFrom, Timestamp,
 };
 
 use crate::lease::{
@@ -76,7 +76,14 @@ impl ProcessorRef {
     /// # Errors
     /// `ItemNotFound` if no host of this processor was ever started, and those of the stores.
     pub(crate) async fn snapshot(&self) -> Result<Snapshot> {
-        let store = self.store()?;
+        self.snapshot_of(self.store()?).await
+    }
+
+    /// Looks at everything, with leases as `store` lists them.
+    ///
+    /// # Errors
+    /// As for [`ProcessorRef::snapshot`].
+    pub(crate) async fn snapshot_of(&self, store: LeaseStore) -> Result<Snapshot> {
         let listing = store.list().await?;
         let info = read_info(&store).await?;
         if info.is_none() && listing.leases.is_empty() && listing.broken.is_empty() {
@@ -222,17 +229,27 @@ impl Snapshot {
             let (changes, estimated) = match (page.remaining, first) {
                 (Some(remaining), _) => (read + remaining, false),
                 (None, None) => (0, false),
-                // One LSN is one transaction, of this range or another: the best guess without counting.
+                // One LSN is one transaction, of this range or, where a store counts them together, of another: the best
+                // guess without counting.
                 (None, Some(first)) => (page.newest_lsn.get().saturating_sub(first.lsn.get()) + 1, true),
             };
             total.add(Backlog {
                 changes,
                 estimated,
                 oldest: first.map(|change| change.timestamp),
-                untouched: page.newest_lsn.get() == 0,
+                untouched: changes == 0 && self.is_untouched(piece, page.newest_lsn).await?,
             });
         }
         Ok(total)
+    }
+
+    /// Whether nothing was ever written. Stores count from 1 or, as Azure Cosmos DB, from 2.
+    async fn is_untouched(&self, piece: &RangeFrom, newest: Lsn) -> Result<bool> {
+        if newest.get() > 1 {
+            return Ok(false);
+        }
+        let beginning = ReadChanges::new(piece.range.clone(), StartFrom::Beginning).max_items(1);
+        Ok(self.monitored.read_changes(beginning).await?.changes.is_empty())
     }
 }
 

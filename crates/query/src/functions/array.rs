@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::{Function, MANY, flag, integer, text};
+use super::signature::{Function, MANY, flag, integer, text};
 use crate::order::key_of;
 use crate::value::Value;
 
@@ -11,7 +11,7 @@ fn list<'a>(a: &[Value<'a>], index: usize) -> Option<Vec<Value<'a>>> {
     a.get(index)?.clone().into_elements()
 }
 
-/// Whether `value` is `wanted`, or has at least its members if both are objects.
+/// Returns `true` if `value` is `wanted`, or has at least its members if both are objects.
 fn includes(value: &Value<'_>, wanted: &Value<'_>) -> bool {
     match (value.members(), wanted.members()) {
         (Some(has), Some(wants)) => {

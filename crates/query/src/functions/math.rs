@@ -1,6 +1,6 @@
 //! Numbers to numbers.
 
-use super::{Function, integer, number};
+use super::signature::{Function, integer, number};
 use crate::value::Value;
 
 fn one<'a>(arguments: &[Value<'_>], f: fn(f64) -> f64) -> Option<Value<'a>> {

@@ -1,6 +1,6 @@
 //! Strings. Positions and lengths count characters.
 
-use super::{Function, LONGEST, MANY, flag, integer, number, text};
+use super::signature::{Function, LONGEST, MANY, flag, integer, number, text};
 use crate::json;
 use crate::value::Value;
 

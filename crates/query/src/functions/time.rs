@@ -2,7 +2,7 @@
 
 use time::{Date, Month, OffsetDateTime};
 
-use super::{Function, integer, number, text};
+use super::signature::{Function, integer, number, text};
 use crate::value::Value;
 
 const NANOS_PER_TICK: i128 = 100;
@@ -12,7 +12,7 @@ const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
 const FIRST: i64 = -719_162 * TICKS_PER_DAY;
 const END: i64 = 2_932_897 * TICKS_PER_DAY;
 
-/// A moment split into what calendars show.
+/// A point in time in calendar units.
 #[derive(Clone, Copy)]
 struct Parts {
     year: i64,
@@ -137,7 +137,7 @@ fn add<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
     }
 }
 
-/// How many boundaries of the unit lie between two moments.
+/// Returns the number of boundaries of the unit between two points in time.
 fn difference<'a>(a: &[Value<'a>], _: i64) -> Option<Value<'a>> {
     let (start, end) = (moment(a, 1)?, moment(a, 2)?);
     let count = match unit(text(a, 0)?)? {

@@ -1,6 +1,6 @@
 //! Type tests and choices between values.
 
-use super::{Function, MANY};
+use super::signature::{Function, MANY};
 use crate::value::{Type, Value};
 
 fn test<'a>(arguments: &[Value<'_>], holds: fn(&Value<'_>) -> bool) -> Option<Value<'a>> {
@@ -16,7 +16,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("IS_DEFINED", 1, 1, |a, _| test(a, |v| v.is_defined())),
     Function::new("IS_NULL", 1, 1, |a, _| test(a, |v| v.kind() == Type::Null)),
     Function::new("IS_BOOL", 1, 1, |a, _| test(a, |v| v.kind() == Type::Bool)),
-    // What SDKs write when they resume a query with ORDER BY.
+    // SDKs use it to resume a query with ORDER BY.
     Function::new("IS_BOOLEAN", 1, 1, |a, _| test(a, |v| v.kind() == Type::Bool)),
     Function::new("IS_NUMBER", 1, 1, |a, _| test(a, |v| v.kind() == Type::Number)),
     Function::new("IS_STRING", 1, 1, |a, _| test(a, |v| v.kind() == Type::Text)),

@@ -40,7 +40,7 @@ async fn a_key_that_may_only_read_reads_and_is_refused_to_write() {
     assert_eq!(orders.read_item("1", "1").await.unwrap().id.as_str(), "1");
     assert_eq!(orders.feed_ranges().await.unwrap().len(), 1);
     let error = orders.create(&json!({"id": "2"})).await.unwrap_err();
-    says(&error, ErrorKind::Forbidden, &["may read but not write"]);
+    says(&error, ErrorKind::Forbidden, &["permits reads only"]);
 }
 
 #[tokio::test]

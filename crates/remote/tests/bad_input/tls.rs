@@ -43,6 +43,56 @@ async fn a_certificate_that_nobody_vouches_for_is_refused_with_how_to_trust_it()
     says(&error, ErrorKind::InvalidArgument, &["is not trusted"]);
 }
 
+/// Servers with certificates of their own at one address, one after the other.
+#[tokio::test]
+async fn a_certificate_that_changes_is_trusted_as_soon_as_its_file_holds_it() {
+    let folder = tempfile();
+    let file = folder.join("ca.pem");
+    let engine = Engine::in_memory().unwrap();
+    let serve = async |address: SocketAddr, certificate: &Certificate| {
+        let server = Server::builder(engine.catalog()).listen(address).tls(Tls::Given(certificate.clone()));
+        server.start().await.unwrap()
+    };
+    let [first, second] = [self_signed().unwrap(), self_signed().unwrap()];
+    std::fs::write(&file, &first.certificate).unwrap();
+    let server = serve(ANY_PORT, &first).await;
+    let address = server.address();
+    let client = Client::builder(&server.endpoint(), EMULATOR_KEY).certificate_file(&file).connect().unwrap();
+    let orders = client.database("shop").container("orders").create().await.unwrap();
+    server.stop().await;
+    let server = serve(address, &second).await;
+    let refused = orders.create(&serde_json::json!({"id": "1"})).await.unwrap_err();
+    let name = file.to_str().unwrap();
+    says(&refused, ErrorKind::InvalidArgument, &["is not trusted", name, "which is read again", "--tls self-signed"]);
+    // Half a file changes nothing; both certificates are as good as the new one alone.
+    std::fs::write(&file, "-----BEGIN CERTIFICATE-----").unwrap();
+    says(
+        &orders.create(&serde_json::json!({"id": "1"})).await.unwrap_err(),
+        ErrorKind::InvalidArgument,
+        &["not trusted"],
+    );
+    std::fs::write(&file, format!("{}{}", first.certificate, second.certificate)).unwrap();
+    orders.create(&serde_json::json!({"id": "1"})).await.unwrap();
+    server.stop().await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn tempfile() -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("changefeed-remote-test-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn a_certificate_file_that_is_missing_or_no_certificate_is_named() {
+    let missing = Client::builder("https://localhost:1", EMULATOR_KEY).certificate_file("/nowhere/ca.pem");
+    says(&missing.connect().unwrap_err(), ErrorKind::InvalidArgument, &["/nowhere/ca.pem", "cannot be read"]);
+    let rubbish = Client::builder("https://localhost:1", EMULATOR_KEY).certificate_file("Cargo.toml");
+    says(&rubbish.connect().unwrap_err(), ErrorKind::InvalidArgument, &["Cargo.toml", "PEM"]);
+    let both = Client::builder("https://localhost:1", EMULATOR_KEY).certificate("x").certificate_file("Cargo.toml");
+    says(&both.connect().unwrap_err(), ErrorKind::InvalidArgument, &["pass one of them"]);
+}
+
 #[tokio::test]
 async fn https_to_a_server_without_tls_is_named() {
     let served = Served::start().await;

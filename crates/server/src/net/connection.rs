@@ -24,38 +24,43 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
     net::TcpStream,
     sync::watch,
+    time::Instant,
 };
 
 use super::{
     body,
-    failures::Failures,
-    memory::MemoryBudget,
+    limits::Limits,
     response_body::{ResponseBody, Unread},
-    timer::{Waits, pause, within},
+    timeouts::{ConnectionTimer, pause, within},
     write_timeout::WriteTimeout,
 };
 use crate::{
-    Limits,
-    activity::Activities,
-    exchange::{Reply, Request},
-    names,
-    path::Path,
-    problem::{Answer, Problem},
-    service::Service,
-    storage,
+    error::{ApiError, ApiResult},
+    handlers::{
+        health,
+        metrics::{self, Asker},
+    },
+    headers,
+    metrics::{Kind, Measured},
+    router::{
+        self,
+        path::{BadPath, Path},
+    },
+    state::ServerState,
+    wire::http::{Reply, Request},
 };
 
-/// What a client of HTTP/2 sends first.
+/// The connection preface of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The most headers of a request that hyper takes unless told otherwise.
+/// The default of hyper for the number of headers.
 const HYPER_MAX_HEADERS: usize = 100;
 
-/// The body of a refused request is read away up to this length.
+/// The body of a refused request is read and dropped up to this length.
 const SMALL_BODY_BYTES: usize = 64 * 1024;
 
-/// How often a connection that has not decided on its version yet is looked at.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+/// How often a connection is polled whose preface is incomplete.
+const PREFACE_POLL: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// The two versions of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,17 +69,7 @@ pub(crate) enum Version {
     Two,
 }
 
-/// What all connections share.
-#[derive(Debug)]
-pub(crate) struct Serving {
-    pub(crate) service: Service,
-    pub(crate) limits: Limits,
-    pub(crate) failures: Failures,
-    pub(crate) activities: Activities,
-    pub(crate) memory: Arc<MemoryBudget>,
-}
-
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
@@ -82,7 +77,7 @@ pub(crate) struct Peer {
     pub(crate) secure: bool,
 }
 
-/// Looks at the first bytes of a plain connection without taking them; none if they do not come in time.
+/// Peeks at the first bytes of a plain connection to find its version of HTTP; none if they do not arrive in time.
 pub(crate) async fn version(stream: &TcpStream, limits: &Limits) -> Option<Version> {
     let mut first = [0; PREFACE.len()];
     let decide = async {
@@ -95,13 +90,13 @@ pub(crate) async fn version(stream: &TcpStream, limits: &Limits) -> Option<Versi
             if count == PREFACE.len() {
                 return Some(Version::Two);
             }
-            pause(LOOK).await;
+            pause(PREFACE_POLL).await;
         }
     };
     within(limits.header_timeout, decide).await.flatten()
 }
 
-/// A connection whose preface of HTTP/2 has come; none if it does not come in time. Hyper itself would wait for ever.
+/// Waits for the preface of HTTP/2; none if it does not arrive in time. Hyper itself has no limit here.
 pub(crate) async fn after_preface<S>(
     mut stream: S,
     limits: &Limits,
@@ -116,24 +111,29 @@ where
 }
 
 /// Serves a connection until it ends, or until `stop` and its last request has been answered.
-pub(crate) async fn serve<I>(io: I, version: Version, peer: Peer, serving: Arc<Serving>, stop: watch::Receiver<bool>)
-where
+pub(crate) async fn serve_connection<I>(
+    io: I,
+    version: Version,
+    peer: Peer,
+    state: Arc<ServerState>,
+    stop: watch::Receiver<bool>,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = serving.limits.clone();
+    let limits = state.limits.clone();
     let io = TokioIo::new(WriteTimeout::new(io, limits.write_timeout));
     let unread = (version == Version::Two).then(Arc::<Unread>::default);
     let of_connection = unread.clone();
     let service = service_fn(move |request| {
-        let (serving, unread) = (Arc::clone(&serving), of_connection.clone());
-        async move { Ok::<_, Infallible>(respond(&serving, request, peer, unread.as_ref()).await) }
+        let (state, unread) = (Arc::clone(&state), of_connection.clone());
+        async move { Ok::<_, Infallible>(respond(&state, request, peer, unread.as_ref()).await) }
     });
     match version {
         Version::One => {
-            let waits = Waits::default();
+            let timer = ConnectionTimer::default();
             let mut builder = http1::Builder::new();
             builder
-                .timer(waits.clone())
+                .timer(timer.clone())
                 .header_read_timeout(limits.header_timeout)
                 .max_buf_size(limits.max_header_bytes);
             // Other limits than hyper's own cost an allocation for each request.
@@ -141,7 +141,7 @@ where
                 builder.max_headers(limits.max_headers);
             }
             let connection = pin!(builder.serve_connection(io, service));
-            let ticking = async { match waits.tick(limits.header_timeout).await {} };
+            let ticking = async { match timer.tick(limits.header_timeout).await {} };
             drive(connection, http1::Connection::graceful_shutdown, stop, ticking).await;
         }
         Version::Two => {
@@ -161,7 +161,7 @@ where
     }
 }
 
-/// Lets a connection go on until it ends, or until `stop` and its last request has been answered. `stalled` runs beside
+/// Drives a connection until it ends, or until `stop` and its last request has been answered. `stalled` runs beside
 /// it all the time, and ends it when it ends.
 async fn drive<C>(
     mut connection: Pin<&mut C>,
@@ -176,7 +176,7 @@ async fn drive<C>(
         biased;
         ended = connection.as_mut() => Some(ended),
         _ = stop.wait_for(|stop| *stop) => None,
-        () = stalled.as_mut() => return tracing::debug!("a client did not read its responses: connection closed"),
+        () = stalled.as_mut() => return tracing::debug!("connection closed: the client did not read its responses"),
     };
     let ended = match ended {
         Some(ended) => ended,
@@ -190,53 +190,54 @@ async fn drive<C>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "connection ended with an error");
     }
 }
 
-/// Answers one request; a panic on the way is a 500 for this request only.
+/// Answers one request; a panic of its handler is a 500 for this request only.
 async fn respond(
-    serving: &Serving,
+    state: &ServerState,
     mut request: hyper::Request<Incoming>,
     peer: Peer,
     unread: Option<&Arc<Unread>>,
 ) -> Response<ResponseBody> {
-    let activity = request.headers().get(&names::ACTIVITY_ID).filter(|given| given.len() <= 64).cloned();
-    let activity = activity.unwrap_or_else(|| serving.activities.next());
+    let activity = request.headers().get(&headers::ACTIVITY_ID).filter(|given| given.len() <= 64).cloned();
+    let activity = activity.unwrap_or_else(|| state.activity_ids.next());
     let (method, uri) = (request.method().clone(), std::mem::take(request.uri_mut()));
     let one = request.version() < HttpVersion::HTTP_2;
-    let mut body_is_read = false;
-    let answer = answer(serving, &uri, request, peer.secure, &mut body_is_read);
+    let (mut body_is_read, mut measured, begun) = (false, Measured::default(), Instant::now());
+    let answer = answer(state, &uri, request, peer, &mut body_is_read, &mut measured);
     let answered = AssertUnwindSafe(answer).catch_unwind().await;
     let mut close = false;
     let mut reply = match answered {
         Ok(Ok(reply)) => reply,
-        Ok(Err(problem)) => {
+        Ok(Err(error)) => {
             // The rest of a body that was not read would have to be read before the next request.
             let gave_up = matches!(
-                problem.status,
+                error.status,
                 StatusCode::PAYLOAD_TOO_LARGE
                     | StatusCode::REQUEST_TIMEOUT
                     | StatusCode::UNAUTHORIZED
                     | StatusCode::FORBIDDEN
             );
             close = one && gave_up && !body_is_read;
-            if problem.status == StatusCode::UNAUTHORIZED {
-                pause(serving.failures.note(peer.address, serving.service.clock.wall())).await;
+            if error.status == StatusCode::UNAUTHORIZED {
+                pause(state.auth_throttle.delay(peer.address, state.clock.wall())).await;
             }
-            Reply::problem(&problem, shown(&activity))
+            Reply::error(&error, shown(&activity))
         }
         Err(_) => {
-            tracing::error!(%method, path = uri.path(), "a request made the server panic: please report it");
-            Reply::problem(&Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error"), shown(&activity))
+            tracing::error!(%method, path = uri.path(), "a request caused a panic: please report it");
+            Reply::error(&ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error"), shown(&activity))
         }
     };
-    tracing::debug!(%method, path = uri.path(), status = reply.status.as_u16(), ?activity, "answered");
+    tracing::debug!(%method, path = uri.path(), status = reply.status.as_u16(), ?activity, "request answered");
+    state.metrics.answered(measured, reply.status, reply.body.len(), begun.elapsed());
     reply.finish(activity);
     if close {
         reply.set(&header::CONNECTION, HeaderValue::from_static("close"));
     }
-    let mut response = Response::new(ResponseBody::new(reply.body, &serving.memory, unread));
+    let mut response = Response::new(ResponseBody::new(reply.body, &state.memory, unread));
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response
@@ -247,43 +248,55 @@ fn shown(activity: &HeaderValue) -> &str {
 }
 
 async fn answer(
-    serving: &Serving,
+    state: &ServerState,
     uri: &Uri,
     request: hyper::Request<Incoming>,
-    secure: bool,
+    peer: Peer,
     body_is_read: &mut bool,
-) -> Answer<Reply> {
+    measured: &mut Measured,
+) -> ApiResult<Reply> {
     let (parts, body) = request.into_parts();
-    let limits = &serving.limits;
+    let limits = &state.limits;
     // On HTTP/1.1 hyper has looked at that; on HTTP/2 it counts bytes only.
     if parts.headers.len() > limits.max_headers {
         let most = limits.max_headers;
         let message = format!("the request has more than {most} headers, which is the most");
-        return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+        return Err(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
     }
     let raw_path = uri.path();
-    if raw_path == storage::HEALTH_PATH && parts.method == Method::GET {
-        return Ok(storage::health(serving.service.storage.as_deref()));
+    let authority = uri.authority().map(hyper::http::uri::Authority::as_str);
+    if parts.method == Method::GET {
+        if matches!(raw_path, health::HEALTH_PATH | health::READY_PATH) {
+            measured.kind = Kind::Health;
+            return Ok(health::read(state.storage.as_deref()));
+        }
+        if raw_path == metrics::METRICS_PATH {
+            measured.kind = Kind::Metrics;
+            let asker = Asker { address: peer.address, headers: &parts.headers, authority };
+            return metrics::read(state.render_metrics.as_ref(), &state.keys.read(), &state.account_hosts, asker);
+        }
     }
     let path = Path::parse(raw_path).map_err(|bad| match bad {
-        crate::path::BadPath::Unknown => Problem::not_found(bad.message()),
-        _ => Problem::bad_request(bad.message()),
+        BadPath::Unknown => ApiError::not_found(bad.message()),
+        _ => ApiError::bad_request(bad.message()),
     })?;
-    let authority = uri.authority().map(hyper::http::uri::Authority::as_str);
+    measured.kind = Kind::of(&parts.method, &path.target, &parts.headers);
+    let secure = peer.secure;
     let mut request =
         Request { method: parts.method, path, headers: parts.headers, body: Bytes::new(), authority, secure };
-    // Nobody makes us hold a body without a key. What is small is read away, so that the connection can stay.
-    let access = match serving.service.authorize(&request) {
+    // A body is only kept after authentication. A small one is read and dropped, so that the connection stays usable.
+    let access = match router::authorize(state, &request) {
         Ok(access) => access,
-        Err(problem) => {
+        Err(error) => {
             *body_is_read =
                 body::read(body, SMALL_BODY_BYTES.min(limits.max_body_bytes), limits.body_timeout).await.is_ok();
-            return Err(problem);
+            return Err(error);
         }
     };
-    serving.memory.admit()?;
+    state.memory.admit()?;
     request.body = body::read(body, limits.max_body_bytes, limits.body_timeout).await?;
     *body_is_read = true;
-    let _held = serving.memory.hold(request.body.len());
-    serving.service.answer(&request, raw_path, access).await
+    measured.request_bytes = request.body.len();
+    let _held = state.memory.hold(request.body.len());
+    router::answer(state, &request, raw_path, access).await
 }

@@ -1,10 +1,10 @@
-//! File descriptors: how many connections leave enough of them for the store.
+//! File descriptors: limits connections so that the store can open files.
 
 use std::os::fd::AsRawFd;
 
 use rustix::process::{Resource, getrlimit};
 
-/// At least so many descriptors are not for connections: the store opens files when its log grows.
+/// The least number of descriptors in reserve: the store opens files when its log grows.
 const LEAST_RESERVE: u64 = 64;
 
 /// Descriptors that connections may use.
@@ -20,19 +20,19 @@ impl Descriptors {
         Self { limit: getrlimit(Resource::Nofile).current }
     }
 
-    /// Those that are not for connections: a quarter, and no fewer than [`LEAST_RESERVE`].
+    /// The number reserved for other uses than connections: a quarter, at least [`LEAST_RESERVE`].
     fn reserve(limit: u64) -> u64 {
         (limit / 4).max(LEAST_RESERVE).min(limit / 2)
     }
 
-    /// How many connections there may be if `wanted` are configured.
+    /// Returns the limit of connections if `wanted` are configured.
     pub(crate) fn connections(self, wanted: usize) -> usize {
         let available = self.limit.map_or(u64::MAX, |limit| limit - Self::reserve(limit));
         wanted.min(usize::try_from(available).unwrap_or(usize::MAX)).max(1)
     }
 
-    /// Whether a new connection leaves half of the reserve to others. The system gives out the lowest free number, so a
-    /// high one means that most are in use, by whomever.
+    /// Returns `true` if a new connection leaves half of the reserve free. The system assigns the lowest free number, so a
+    /// high one means that most are in use.
     pub(crate) fn allow(self, connection: &impl AsRawFd) -> bool {
         let number = u64::try_from(connection.as_raw_fd()).unwrap_or(0);
         self.limit.is_none_or(|limit| number < limit - Self::reserve(limit) / 2)

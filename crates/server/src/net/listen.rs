@@ -1,4 +1,4 @@
-//! Accepting connections, not more than allowed, until told to stop.
+//! Accepts connections, up to the limits, until the server stops.
 
 use std::{
     collections::BTreeMap,
@@ -18,24 +18,25 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    connection::{self, Peer, Serving, Version},
+    connection::{Peer, Version, after_preface, serve_connection, version},
     descriptors::Descriptors,
-    timer::{pause, within},
+    limits::Limits,
+    timeouts::{pause, within},
     tls::{self, Reload},
 };
-use crate::Limits;
+use crate::state::ServerState;
 
-/// How long to wait when the system gives no more connections.
-const BREATH: Duration = Duration::from_millis(50);
+/// The delay before accepting again after an error.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// How much of a response the system takes from us before the client has read it. The system's own choice is megabytes:
-/// memory that a client can make us hold, and a slow reader would seem to read nothing for long.
+/// The size of the send buffer of a socket. The default of the system is megabytes: memory that clients can occupy, and a
+/// slow reader would appear to read nothing for a long time.
 const SEND_BUFFER_BYTES: u32 = 512 * 1024;
 
 /// Connections that wait to be accepted, as many as tokio's own listeners allow.
 const BACKLOG: u32 = 1024;
 
-/// A socket that accepts.
+/// A listening socket and its connections.
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
@@ -46,11 +47,11 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Accepts no more, lets requests under way finish, cuts off what takes too long.
+    /// Stops accepting, waits for running requests, closes connections that exceed the grace period.
     pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
         if within(self.grace, self.accepting.join_next()).await.is_none() {
-            tracing::warn!("connections were cut off after {} seconds", self.grace.as_secs());
+            tracing::warn!("connections closed after a grace period of {} seconds", self.grace.as_secs());
         }
         self.accepting.shutdown().await;
     }
@@ -64,7 +65,7 @@ impl Listening {
 /// Binds and begins to accept.
 pub(crate) async fn listen(
     address: SocketAddr,
-    serving: Arc<Serving>,
+    state: Arc<ServerState>,
     certificate: Option<Arc<Reload>>,
 ) -> io::Result<Listening> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -82,20 +83,20 @@ pub(crate) async fn listen(
         None => None,
     };
     let (stop, stopped) = watch::channel(false);
-    let grace = serving.limits.grace;
+    let grace = state.limits.grace;
     let mut accepting = JoinSet::new();
-    accepting.spawn(accept(listener, serving, tls, stopped));
+    accepting.spawn(accept(listener, state, tls, stopped));
     Ok(Listening { address, stop, certificate, accepting, grace })
 }
 
 async fn accept(
     listener: TcpListener,
-    serving: Arc<Serving>,
+    state: Arc<ServerState>,
     tls: Option<TlsAcceptor>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let descriptors = Descriptors::of_process();
-    let gate = Arc::new(Gate::new(&serving.limits, descriptors));
+    let limiter = Arc::new(ConnectionLimiter::new(&state.limits, descriptors));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -107,19 +108,22 @@ async fn accept(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(pass) = gate.pass(peer.ip()).filter(|_| descriptors.allow(&stream)) else {
-                    tracing::warn!(%peer, "a connection was refused: there are too many");
+                let Some(permit) = limiter.acquire(peer.ip()).filter(|_| descriptors.allow(&stream)) else {
+                    state.metrics.refused();
+                    tracing::warn!(%peer, "connection refused: too many connections");
                     continue;
                 };
-                let (serving, tls, stopped) = (Arc::clone(&serving), tls.clone(), stopped.clone());
+                let (state, tls, stopped) = (Arc::clone(&state), tls.clone(), stopped.clone());
+                let connected = state.metrics.connected();
                 connections.spawn(async move {
-                    converse(stream, peer.ip(), serving, tls, stopped).await;
-                    drop(pass);
+                    let _connected = connected;
+                    handle_stream(stream, peer.ip(), state, tls, stopped).await;
+                    drop(permit);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                pause(BREATH).await;
+                tracing::warn!(%error, "accepting a connection failed");
+                pause(ACCEPT_RETRY).await;
             }
         }
     }
@@ -127,44 +131,44 @@ async fn accept(
     while connections.join_next().await.is_some() {}
 }
 
-async fn converse(
+async fn handle_stream(
     stream: TcpStream,
     address: IpAddr,
-    serving: Arc<Serving>,
+    state: Arc<ServerState>,
     tls: Option<TlsAcceptor>,
     mut stopped: watch::Receiver<bool>,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection keeps its delays");
+        tracing::debug!(%error, "setting TCP_NODELAY failed");
     }
-    let limits = serving.limits.clone();
+    let limits = state.limits.clone();
     match tls {
         None => {
-            let version = connection::version(&stream, &limits);
+            let version = version(&stream, &limits);
             let Some(Some(version)) = unless_stopped(&mut stopped, version).await else { return };
-            connection::serve(stream, version, Peer { address, secure: false }, serving, stopped).await;
+            serve_connection(stream, version, Peer { address, secure: false }, state, stopped).await;
         }
         Some(tls) => {
             let peer = Peer { address, secure: true };
             let shaken = within(limits.header_timeout, tls.accept(stream));
             match unless_stopped(&mut stopped, shaken).await {
                 Some(Some(Ok(stream))) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                    let stream = connection::after_preface(stream, &limits);
+                    let stream = after_preface(stream, &limits);
                     let Some(Some(stream)) = unless_stopped(&mut stopped, stream).await else { return };
-                    connection::serve(stream, Version::Two, peer, serving, stopped).await;
+                    serve_connection(stream, Version::Two, peer, state, stopped).await;
                 }
                 Some(Some(Ok(stream))) => {
-                    connection::serve(stream, Version::One, peer, serving, stopped).await;
+                    serve_connection(stream, Version::One, peer, state, stopped).await;
                 }
-                Some(Some(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
-                Some(None) => tracing::debug!("a TLS handshake took too long"),
+                Some(Some(Err(error))) => tracing::debug!(%error, "TLS handshake failed"),
+                Some(None) => tracing::debug!("TLS handshake timed out"),
                 None => {}
             }
         }
     }
 }
 
-/// The outcome of `future`; none if the server stops first, which owes nothing to clients that have not asked yet.
+/// Returns the output of `future`; none if the server stops first. No request has been read at this point.
 async fn unless_stopped<T>(stopped: &mut watch::Receiver<bool>, future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -175,21 +179,21 @@ async fn unless_stopped<T>(stopped: &mut watch::Receiver<bool>, future: impl Fut
 
 /// Counts connections, in all and from each address.
 #[derive(Debug)]
-struct Gate {
+struct ConnectionLimiter {
     all: Arc<Semaphore>,
     most_per_address: usize,
     addresses: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
-/// The right to be connected, given back when dropped.
+/// Permission for one connection, released when dropped.
 #[derive(Debug)]
-struct Pass {
-    gate: Arc<Gate>,
+struct ConnectionPermit {
+    limiter: Arc<ConnectionLimiter>,
     address: IpAddr,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Gate {
+impl ConnectionLimiter {
     fn new(limits: &Limits, descriptors: Descriptors) -> Self {
         Self {
             all: Arc::new(Semaphore::new(descriptors.connections(limits.max_connections))),
@@ -198,7 +202,7 @@ impl Gate {
         }
     }
 
-    fn pass(self: &Arc<Self>, address: IpAddr) -> Option<Pass> {
+    fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let permit = Arc::clone(&self.all).try_acquire_owned().ok()?;
         let mut addresses = self.addresses.lock();
         let count = addresses.entry(address).or_insert(0);
@@ -207,13 +211,13 @@ impl Gate {
         }
         *count += 1;
         drop(addresses);
-        Some(Pass { gate: Arc::clone(self), address, _permit: permit })
+        Some(ConnectionPermit { limiter: Arc::clone(self), address, _permit: permit })
     }
 }
 
-impl Drop for Pass {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut addresses = self.gate.addresses.lock();
+        let mut addresses = self.limiter.addresses.lock();
         if let Some(count) = addresses.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {

@@ -1,4 +1,4 @@
-//! Memory that requests and responses hold, counted over all connections.
+//! Memory of requests and responses, counted over all connections.
 
 use std::{
     sync::{
@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use crate::problem::{Answer, Problem};
+use crate::error::{ApiError, ApiResult};
 
-/// How long a client should wait if there is no memory for its request.
+/// The retry delay if the budget is used up.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// Counts bytes, and refuses new requests while too many are held.
@@ -28,15 +28,15 @@ impl MemoryBudget {
     /// Lets a request begin.
     ///
     /// # Errors
-    /// 429 while requests and responses hold as much as they may.
-    pub(crate) fn admit(&self) -> Answer<()> {
+    /// 429 while requests and responses use up the budget.
+    pub(crate) fn admit(&self) -> ApiResult<()> {
         let used = self.used.load(Ordering::Relaxed);
         if used < self.limit {
             return Ok(());
         }
-        let mut problem = Problem::throttled(RETRY_AFTER);
-        problem.message = format!("requests under way hold {used} bytes: wait, then try again");
-        Err(problem)
+        let mut error = ApiError::throttled(RETRY_AFTER);
+        error.message = format!("requests under way hold {used} bytes: wait, then try again");
+        Err(error)
     }
 
     /// Counts bytes until the result is dropped.
@@ -69,8 +69,8 @@ mod tests {
         let first = budget.hold(99);
         assert!(budget.admit().is_ok());
         let second = budget.hold(500);
-        let problem = budget.admit().unwrap_err();
-        assert_eq!((problem.status.as_u16(), problem.retry_after), (429, Some(RETRY_AFTER)));
+        let error = budget.admit().unwrap_err();
+        assert_eq!((error.status.as_u16(), error.retry_after), (429, Some(RETRY_AFTER)));
         drop(second);
         assert!(budget.admit().is_ok());
         drop(first);

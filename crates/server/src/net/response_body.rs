@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::memory::{Held, MemoryBudget};
 
-/// On HTTP/2 a body is handed over in pieces of this length: the next one is asked for when the client has taken this one.
+/// On HTTP/2 a body is passed on in chunks of this length; the next one is polled when the client has read this one.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Shorter bodies are not counted: that would cost more than they do.
@@ -120,7 +120,7 @@ impl Body for ResponseBody {
         let length = self.piece.min(self.rest.len());
         let piece = self.rest.split_to(length);
         if self.rest.is_empty() {
-            // An empty rest would still hold what it was cut from.
+            // An empty slice would keep the whole buffer alive.
             (self.rest, self.ticket) = (Bytes::new(), None);
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))

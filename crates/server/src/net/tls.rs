@@ -32,7 +32,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 #[derive(Clone, Debug)]
 pub enum Tls {
     /// A certificate at hand.
@@ -50,7 +50,7 @@ const VALID_FOR: Duration = Duration::from_secs(397 * 24 * 3600);
 /// A certificate for `localhost`, `127.0.0.1` and `::1` that vouches for itself, valid for 397 days.
 ///
 /// # Errors
-/// A sentence that says what went wrong.
+/// A message for the operator.
 pub fn self_signed() -> Result<Certificate, String> {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let bad = |error| format!("make a certificate: {error}");

@@ -1,4 +1,4 @@
-//! A connection whose client has to read what it is sent.
+//! Write timeouts: a connection is closed if its client does not read.
 
 use std::{
     future::Future as _,
@@ -17,7 +17,7 @@ use tokio::{
 /// for hours, byte by byte.
 const LEAST_BYTES: usize = 64 * 1024;
 
-/// Ends with an error if the peer takes nothing, or next to nothing, of what is written.
+/// A stream that fails if the peer reads nothing, or next to nothing, of the data that waits for it.
 #[derive(Debug)]
 pub(crate) struct WriteTimeout<S> {
     stream: S,
@@ -39,7 +39,7 @@ impl<S> WriteTimeout<S> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + timeout)));
         while timer.as_mut().poll(cx).is_ready() {
             if self.taken < LEAST_BYTES {
-                let message = "the client does not read what it is sent";
+                let message = "the client does not read its responses";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)));
             }
             self.taken = 0;

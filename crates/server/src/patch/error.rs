@@ -1,8 +1,8 @@
-//! Why a patch is refused.
+//! Errors of patches.
 
 use std::fmt;
 
-/// Why a patch was not understood or not performed. The request is at fault, not the server: the remedy is in the text.
+/// A patch that is not valid or cannot be performed. The message names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchError {
     operation: Option<usize>,

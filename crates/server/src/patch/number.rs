@@ -1,6 +1,6 @@
 //! Sums of numbers in their JSON text.
 
-use crate::json_tokens::write_double;
+use crate::wire::number::write_double;
 
 /// The sum, as an integer if both numbers are and 64 bits hold it, else as a double. Nothing if it is not finite, or if one
 /// of the texts is not a number.
@@ -22,7 +22,7 @@ pub(super) fn sum(left: &str, right: &str) -> Option<String> {
     }
 }
 
-/// Whether the JSON text of a value is that of a number.
+/// Returns `true` if the JSON text of a value is that of a number.
 pub(super) fn is_number(text: &str) -> bool {
     text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
 }

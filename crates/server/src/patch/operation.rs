@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use changefeed_query::json::{self, Token, unescape_strict};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{error::PatchError, number, path::Path, tree::Node};
-use crate::json_tokens::{Token, Tokens, unescape};
 
 /// Members of an item that the server owns, and its name.
 const UNTOUCHABLE: [&str; 6] = ["id", "_rid", "_self", "_etag", "_ts", "_attachments"];
@@ -61,7 +61,7 @@ pub(super) struct Operation {
     action: Action,
 }
 
-/// What to do, with the JSON text that is needed for it.
+/// The action, with its JSON text.
 #[derive(Clone, Debug)]
 enum Action {
     Add(String),
@@ -82,7 +82,7 @@ impl Operation {
             })?;
             match path.names().first() {
                 Some(name) if UNTOUCHABLE.contains(&name.as_str()) => {
-                    Err(refuse(format!("{member} {path} names what a patch may not change: leave {name} out")))
+                    Err(refuse(format!("{member} {path} cannot be changed by a patch: leave {name} out")))
                 }
                 _ => Ok(path),
             }
@@ -114,8 +114,8 @@ impl Operation {
         Ok(Self { index, kind, path, action })
     }
 
-    /// Refuses an operation that names a protected path or something within. What reaches it from above is noticed when
-    /// the patch is complete.
+    /// Refuses an operation that names a protected path or something within it. Changes from above are found when the patch
+    /// is complete.
     pub(super) fn check_protected(&self, protected: &[Path]) -> Result<(), PatchError> {
         let from = if let Action::Move(from) = &self.action { Some(from) } else { None };
         for path in std::iter::once(&self.path).chain(from) {
@@ -173,13 +173,13 @@ fn increment<'a>(parent: &mut Node<'a>, name: &str, by: &'a str) -> Result<(), S
 }
 
 /// Escapes such as a lone `\ud800` are valid JSON, but no string: an item that has one cannot be read by most parsers.
-fn check_readable(value: &str) -> serde_json::Result<()> {
-    Tokens::of(value.as_bytes())?.try_for_each(|token| match token {
-        Token::String(string) => unescape(string).map(drop),
+fn check_readable(value: &str) -> Result<(), &'static str> {
+    json::tokens(json::check(value.as_bytes())?).try_for_each(|token| match token {
+        Token::String(string) => unescape_strict(string).map(drop).ok_or("a string has an escape that is no character"),
         _ => Ok(()),
     })
 }
 
 fn node(value: &str) -> Result<Node<'_>, String> {
-    Node::parse(value.as_bytes()).map_err(|error| error.to_string())
+    Node::parse(value.as_bytes()).map_err(str::to_owned)
 }

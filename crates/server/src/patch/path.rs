@@ -1,4 +1,4 @@
-//! Where an operation applies: a JSON pointer such as `/tags/0` or `/a~1b`.
+//! Paths of operations: JSON pointers such as `/tags/0` or `/a~1b`.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Reads a pointer, in which `~1` stands for `/` and `~0` for `~`. Returns what is wrong otherwise.
+    /// Parses a pointer, in which `~1` stands for `/` and `~0` for `~`, or returns an error message.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let Some(rest) = text.strip_prefix('/') else {
             return Err("does not start with /");
@@ -49,7 +49,7 @@ impl Path {
         }
     }
 
-    /// Whether this is `other` or a place within it.
+    /// Returns `true` if this is `other` or a place within it.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         !other.names.is_empty() && self.names.starts_with(&other.names)
     }

@@ -90,7 +90,7 @@ fn operations_that_cannot_be_performed_say_why() {
     for (operations, message) in [
         (
             r#"{"op":"add","path":"/x/y","value":1}"#,
-            r#"operation 0, add /x/y: there is no member "x": create what the path leads through first"#,
+            r#"operation 0, add /x/y: there is no member "x": create the parent of the path first"#,
         ),
         (r#"{"op":"add","path":"/tags/3","value":1}"#, "operation 0, add /tags/3: the array ends before 3"),
         (
@@ -209,10 +209,10 @@ fn patches_that_make_no_sense_are_refused_with_the_reason() {
         (r#"[{"op":"remove","path":""}]"#, r#"operation 0, remove: path "" does not start with /"#),
         (r#"[{"op":"remove","path":"/"}]"#, r#"operation 0, remove: path "/" has an empty name"#),
         (r#"[{"op":"remove","path":"/~"}]"#, r#"operation 0, remove: path "/~" has a ~ that is not written as ~0"#),
-        (r#"[{"op":"remove","path":"/id"}]"#, "operation 0, remove: path /id names what a patch may not change"),
-        (r#"[{"op":"set","path":"/_etag","value":1}]"#, "operation 0, set: path /_etag names what a patch may not"),
-        (r#"[{"op":"set","path":"/_ts/a","value":1}]"#, "operation 0, set: path /_ts/a names what a patch may not"),
-        (r#"[{"op":"move","path":"/a","from":"/id"}]"#, "operation 0, move: from /id names what a patch may not"),
+        (r#"[{"op":"remove","path":"/id"}]"#, "operation 0, remove: path /id cannot be changed by a patch"),
+        (r#"[{"op":"set","path":"/_etag","value":1}]"#, "operation 0, set: path /_etag cannot be changed by a patch"),
+        (r#"[{"op":"set","path":"/_ts/a","value":1}]"#, "operation 0, set: path /_ts/a cannot be changed by a patch"),
+        (r#"[{"op":"move","path":"/a","from":"/id"}]"#, "operation 0, move: from /id cannot be changed by a patch"),
     ] {
         let error = Patch::parse(body.as_bytes()).unwrap_err().to_string();
         assert!(error.starts_with(message), "{body}: {error}");
@@ -235,9 +235,9 @@ fn conditions_are_passed_on() {
 #[test]
 fn the_result_is_never_nested_deeper_than_items_may_be() {
     let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
-    let depth = crate::json_tokens::MAX_DEPTH;
+    let depth = changefeed_query::json::MAX_DEPTH;
     let set = |levels| apply("{}", &format!(r#"{{"op":"set","path":"/a","value":{}}}"#, nested(levels)));
-    serde_json::from_str::<serde_json::Value>(&set(depth - 1).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    changefeed_query::json::check(set(depth - 1).unwrap_or_else(|error| panic!("{error}")).as_bytes()).unwrap();
     assert!(set(depth).is_err());
     assert!(set(depth + 1).is_err());
     assert!(set(100_000).is_err());

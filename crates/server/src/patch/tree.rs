@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde::de::Error as _;
+use changefeed_query::json::{self, MAX_DEPTH, Token, unescape_strict};
 
 use super::path::Path;
-use crate::json_tokens::{MAX_DEPTH, Token, Tokens, unescape};
 
 /// A value.
 #[derive(Debug)]
@@ -21,14 +20,14 @@ pub(super) enum Node<'a> {
 pub(super) struct Member<'a> {
     /// With quotes and escapes.
     written: Cow<'a, str>,
-    /// Without them: what paths name. Nothing if no path can name it, because its escapes make no character.
+    /// Without them, as in paths. None if no path can name it, because of an escape that is no character.
     name: Option<Cow<'a, str>>,
     value: Node<'a>,
 }
 
 impl<'a> Member<'a> {
     fn read(written: &'a str, value: Node<'a>) -> Self {
-        Self { written: written.into(), name: unescape(written).ok(), value }
+        Self { written: written.into(), name: unescape_strict(written), value }
     }
 
     fn create(name: &str, value: Node<'a>) -> serde_json::Result<Self> {
@@ -41,10 +40,10 @@ impl<'a> Member<'a> {
 }
 
 impl<'a> Node<'a> {
-    pub(super) fn parse(text: &'a [u8]) -> serde_json::Result<Self> {
+    pub(super) fn parse(text: &'a [u8]) -> Result<Self, &'static str> {
         // Arrays and objects that are not closed yet; of objects also the name that waits for its value.
         let mut open: Vec<(Self, Option<&'a str>)> = Vec::new();
-        for token in Tokens::of(text)? {
+        for token in json::tokens(json::check(text)?) {
             let complete = match token {
                 Token::OpenArray => {
                     open.push((Self::Array(Vec::new()), None));
@@ -75,7 +74,7 @@ impl<'a> Node<'a> {
                 _ => return Ok(complete),
             }
         }
-        Err(serde_json::Error::custom("no value"))
+        Err("a JSON value is missing")
     }
 
     /// The text, unless the nesting has become too deep.
@@ -84,7 +83,7 @@ impl<'a> Node<'a> {
         self.write(&mut out, MAX_DEPTH).then_some(out)
     }
 
-    /// The text of what the path leads to.
+    /// Returns the text of the value at the path.
     pub(super) fn text_at(&self, path: &Path) -> Option<String> {
         let mut node = self;
         for name in path.names() {
@@ -122,16 +121,16 @@ impl<'a> Node<'a> {
         written
     }
 
-    /// The object or array that the names lead to. Otherwise what is wrong.
+    /// Returns the object or array at the names, or an error message.
     pub(super) fn descend(&mut self, names: &[String]) -> Result<&mut Self, String> {
         let mut node = self;
         for name in names {
-            node = node.existing(name).map_err(|message| message + ": create what the path leads through first")?;
+            node = node.existing(name).map_err(|message| message + ": create the parent of the path first")?;
         }
         Ok(node)
     }
 
-    /// What an object has under this name, or an array at this index.
+    /// Returns the member of an object, or the element of an array.
     pub(super) fn existing(&mut self, name: &str) -> Result<&mut Self, String> {
         match self {
             Self::Object(members) => {
@@ -192,7 +191,7 @@ impl<'a> Node<'a> {
             Self::Object(members) => {
                 let at = members.iter().rposition(|member| member.is_named(name)).ok_or_else(|| missing(name))?;
                 let removed = members.remove(at).value;
-                // Earlier members of the same name must not come to light.
+                // Earlier members of the same name must not become visible.
                 members.retain(|member| !member.is_named(name));
                 Ok(removed)
             }
@@ -205,7 +204,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The index that a name stands for; `-` is the one behind the last.
+/// Parses the index of an element; `-` is the one after the last.
 fn index(name: &str, length: usize) -> Result<usize, String> {
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
     match name {

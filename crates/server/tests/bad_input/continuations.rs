@@ -35,9 +35,9 @@ async fn positions_in_the_feed_that_are_none_are_400() {
         ];
         assert_refused(&world, &mut client, cases).await;
     }
-    // The newest change is the second.
-    client.send(Ask::get(DOCS).feed().range("0").with("if-none-match", "\"2\"")).await.expect(304);
-    client.send(Ask::get(DOCS).feed().range("0").with("if-none-match", "2")).await.expect(304);
+    // The newest change is the second, and the first has LSN 2.
+    client.send(Ask::get(DOCS).feed().range("0").with("if-none-match", "\"3\"")).await.expect(304);
+    client.send(Ask::get(DOCS).feed().range("0").with("if-none-match", "3")).await.expect(304);
 }
 
 #[tokio::test]

@@ -51,18 +51,54 @@ async fn every_version_and_every_delete_comes_in_the_shape_that_sdks_parse() {
             (metadata["operationType"].as_str().unwrap(), number("lsn"), number("previousImageLSN"))
         })
         .collect();
-    assert_eq!(told, [("create", 1, 0), ("replace", 2, 1), ("replace", 3, 2), ("delete", 4, 3)]);
+    assert_eq!(told, [("create", 2, 0), ("replace", 3, 2), ("replace", 4, 3), ("delete", 5, 4)]);
     for (index, number) in [1, 2, 3].into_iter().enumerate() {
         assert_eq!(changes[index]["current"]["n"], number);
         assert!(changes[index]["metadata"].get("partitionKey").is_none());
     }
-    assert!(changes[0].get("previous").is_none());
+    assert!(changes.iter().all(|change| change.get("previous").is_none()), "previous images only on request");
     let delete = &changes[3];
     assert_eq!(delete["current"], json!({}));
-    assert_eq!(delete["previous"]["n"], 3);
     assert_eq!(delete["metadata"]["id"], "1");
     assert_eq!(delete["metadata"]["partitionKey"], json!({ "pk": "a" }), "an object, not an array");
     assert_eq!(after(&mut client, &page.etag()).await.expect(304).etag(), page.etag());
+}
+
+/// The previous versions (`n`) of a replace and of a delete, in a container with these members.
+async fn previous_images(world: &World, name: &str, policy: Value) -> [Value; 2] {
+    let mut client = world.client().await;
+    let mut body = json!({ "id": name, "partitionKey": { "paths": ["/pk"], "version": 2 } });
+    body["previousImageRetentionPolicy"] = policy;
+    let created = client.send(Ask::post("/dbs/db/colls", &body)).await.expect(201);
+    assert_eq!(created.json()["previousImageRetentionPolicy"], body["previousImageRetentionPolicy"]);
+    assert_eq!(created.header("x-changefeed-not-acted-on"), None);
+    let docs = format!("/dbs/db/colls/{name}/docs");
+    let start = client.send(Ask::get(&docs).all_versions().with("if-none-match", "*")).await.expect(304).etag();
+    client.send(Ask::post(&docs, item("1", "a", 1)).key("a")).await.expect(201);
+    client.send(Ask::put(format!("{docs}/1"), item("1", "a", 2)).key("a")).await.expect(200);
+    client.send(Ask::delete(format!("{docs}/1")).key("a")).await.expect(204);
+    let page = client.send(Ask::get(&docs).all_versions().with("if-none-match", start)).await.expect(200);
+    let changes = page.documents();
+    assert!(changes[0].get("previous").is_none());
+    [1, 2].map(|index| changes[index]["previous"]["n"].clone())
+}
+
+#[tokio::test]
+async fn previous_images_come_where_a_container_or_the_account_asks_for_them() {
+    let mode = |mode: u8| json!({ "supportedFeatures": { "allVersionsAndDeletes": { "mode": mode } } });
+    let world = World::new().await;
+    let null = || json!(null);
+    assert_eq!(previous_images(&world, "none", mode(0)).await, [null(), null()]);
+    assert_eq!(previous_images(&world, "replaces", mode(1)).await, [json!(1), null()]);
+    assert_eq!(previous_images(&world, "deletes", mode(2)).await, [null(), json!(2)]);
+    assert_eq!(previous_images(&world, "both", mode(3)).await, [json!(1), json!(2)]);
+    let bad = json!({ "id": "bad", "partitionKey": { "paths": ["/pk"] }, "previousImageRetentionPolicy": mode(9) });
+    let refused = world.client().await.send(Ask::post("/dbs/db/colls", bad)).await.expect(400);
+    assert!(refused.text().contains("previousImageRetentionPolicy"), "{}", refused.text());
+
+    let account = World::with(|builder| builder.previous_images(true)).await;
+    assert_eq!(previous_images(&account, "account", null()).await, [json!(1), json!(2)]);
+    assert_eq!(previous_images(&account, "off", mode(0)).await, [null(), null()]);
 }
 
 #[tokio::test]
@@ -82,7 +118,7 @@ async fn upserts_appear_as_what_they_did_and_a_batch_shares_its_lsn() {
             format!("{} {}", change["metadata"]["operationType"].as_str().unwrap(), change["metadata"]["lsn"])
         })
         .collect();
-    assert_eq!(told, ["create 1", "replace 2", "create 3", "create 3"]);
+    assert_eq!(told, ["create 2", "replace 3", "create 4", "create 4"]);
 }
 
 #[tokio::test]

@@ -157,6 +157,13 @@ async fn refusals_have_the_words_of_the_service() {
         (created, 409, "Entity with the specified id already exists in the system"),
         (Ask::delete(format!("{DOCS}/a")).key("p").with("if-match", "\"x\""), 412, "precondition is not met"),
         (
+            Ask::get(format!("{DOCS}/a")).key("p").with("x-ms-session-token", "0:-1#1000"),
+            404,
+            "The read session is not available for the input session token",
+        ),
+        (Ask::get(format!("{DOCS}/a")), 400, "PartitionKey value must be supplied for this operation"),
+        (Ask::query(DOCS, "SELECT"), 400, "Syntax error"),
+        (
             Ask::post(DOCS, item("b", "p", 1)).key("q"),
             400,
             "Partition key provided either doesn't correspond to definition in the collection",

@@ -28,13 +28,13 @@ async fn the_feed_begins_at_the_beginning_and_then_says_304_with_an_etag() {
     let world = World::new().await;
     let mut client = world.client().await;
     let empty = client.send(Ask::get(DOCS).feed()).await.expect(304);
-    assert_eq!(empty.etag(), "\"0\"");
+    assert_eq!(empty.etag(), "\"1\"");
     assert!(empty.body.is_empty(), "no changes is not an empty list");
     for id in ["1", "2", "3"] {
         write(&mut client, id, HIGH).await;
     }
     let page = after(&mut client, &empty.etag()).await.expect(200);
-    assert_eq!((page.ids(), page.etag()), (vec!["1".into(), "2".into(), "3".into()], "\"3\"".to_owned()));
+    assert_eq!((page.ids(), page.etag()), (vec!["1".into(), "2".into(), "3".into()], "\"4\"".to_owned()));
     let idle = after(&mut client, &page.etag()).await.expect(304);
     assert_eq!(idle.etag(), page.etag());
     assert_eq!(idle.header("x-ms-item-count"), Some("0"));
@@ -53,9 +53,9 @@ async fn each_item_comes_once_at_its_latest_version_and_deleted_ones_vanish() {
     let page = client.send(Ask::get(DOCS).feed()).await.expect(200);
     assert_eq!(page.ids(), ["3", "1"]);
     let lsns: Vec<u64> = page.documents().iter().map(|document| document["_lsn"].as_u64().unwrap()).collect();
-    assert_eq!(lsns, [3, 4]);
+    assert_eq!(lsns, [4, 5]);
     let idle = after(&mut client, &page.etag()).await.expect(304);
-    assert_eq!(idle.etag(), "\"5\"", "the delete is behind us");
+    assert_eq!(idle.etag(), "\"6\"", "the delete is behind us");
 }
 
 #[tokio::test]
@@ -64,10 +64,10 @@ async fn starting_now_shows_what_comes_later_only() {
     let mut client = world.client().await;
     write(&mut client, "old", HIGH).await;
     let now = after(&mut client, "*").await.expect(304);
-    assert_eq!(now.etag(), "\"1\"");
+    assert_eq!(now.etag(), "\"2\"");
     write(&mut client, "new", HIGH).await;
     assert_eq!(after(&mut client, &now.etag()).await.expect(200).ids(), ["new"]);
-    assert_eq!(after(&mut client, "1").await.expect(200).ids(), ["new"], "quotes may be missing");
+    assert_eq!(after(&mut client, "2").await.expect(200).ids(), ["new"], "quotes may be missing");
 }
 
 /// A world whose store has a clock of its own.
@@ -180,7 +180,7 @@ async fn a_scope_in_which_nothing_happens_advances_all_the_same() {
         write(&mut client, id, HIGH).await;
     }
     let idle = client.send(Ask::get(DOCS).feed().key("nobody")).await.expect(304);
-    assert_eq!(idle.etag(), "\"3\"");
+    assert_eq!(idle.etag(), "\"4\"");
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn the_wire_format_is_what_the_header_says() {
     let mut client = world.client().await;
     write(&mut client, "1", HIGH).await;
     let flat = client.send(Ask::get(DOCS).feed()).await.expect(200).documents().remove(0);
-    assert_eq!((flat["id"].as_str(), flat["_lsn"].as_u64()), (Some("1"), Some(1)));
+    assert_eq!((flat["id"].as_str(), flat["_lsn"].as_u64()), (Some("1"), Some(2)));
     for member in ["_rid", "_self", "_etag", "_ts", "_attachments"] {
         assert!(flat.get(member).is_some(), "{member}: {flat}");
     }
@@ -217,7 +217,7 @@ async fn the_wire_format_is_what_the_header_says() {
     let members: Vec<&String> = envelope.as_object().unwrap().keys().collect();
     assert_eq!(members, ["current", "metadata"], "an SDK takes it for an item otherwise");
     assert_eq!(envelope["current"], flat);
-    assert_eq!(envelope["metadata"]["lsn"], 1);
+    assert_eq!(envelope["metadata"]["lsn"], 2);
     assert_eq!(envelope["metadata"]["crts"], flat["_ts"]);
     assert!(envelope["metadata"].get("operationType").is_none());
 }
@@ -240,30 +240,54 @@ fn as_number(etag: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn java_can_subtract_the_continuations_of_a_range_and_everybody_can_use_them() {
+async fn continuations_are_numbers_that_every_client_can_subtract() {
     let world = World::new().await;
     let [low, high] = world.split("0").await.try_into().unwrap();
     let mut client = world.client().await;
-    let java = |range: &str, etag: &str| {
-        let agent = "azsdk-java-cosmos/4.81.0 Linux/6.1 JRE/21";
-        Ask::get(DOCS).feed().range(range).with("if-none-match", etag).with("user-agent", agent)
-    };
-    let before = client.send(java(&low, "*")).await.expect(304).etag();
-    assert_eq!(as_number(&before), 1, "as for a lease that has no continuation yet");
+    let ask = |range: &str, etag: &str| Ask::get(DOCS).feed().range(range).with("if-none-match", etag);
+    let before = client.send(ask(&low, "*")).await.expect(304).etag();
+    assert_eq!(before, "\"1\"", "as Java takes a lease to be that has no continuation yet");
     for n in 0..6 {
         write(&mut client, &format!("h{n}"), HIGH).await;
         write(&mut client, &format!("l{}", n / 2), LOW).await;
     }
-    let now = client.send(java(&low, "*")).await.expect(304).etag();
+    let now = client.send(ask(&low, "*")).await.expect(304).etag();
     assert_eq!(as_number(&now) - as_number(&before), 6, "not the twelve of both ranges");
-    let page = client.send(java(&low, &before).with("x-ms-max-item-count", "1")).await.expect(200);
-    assert_eq!(page.ids(), ["l0"]);
-    assert_eq!(as_number(&now) - as_number(&page.etag()), 4, "two versions of two items wait");
-    for etag in [before, page.etag()] {
-        let others = client.send(Ask::get(DOCS).feed().range(&low).with("if-none-match", &etag)).await.expect(200);
-        assert_eq!(others.ids().last().unwrap(), "l2");
-        assert_eq!(others.etag(), "\"12\"", "others get what an entity tag should be");
+    for agent in ["azsdk-java-cosmos/4.81.0 Linux/6.1 JRE/21", "azsdk-python-cosmos/4.15.0"] {
+        let one = ask(&low, &before).with("x-ms-max-item-count", "1").with("user-agent", agent);
+        let page = client.send(one).await.expect(200);
+        assert_eq!((page.ids(), page.etag().as_str()), (vec!["l0".to_owned()], "\"3\""));
+        assert_eq!(as_number(&now) - as_number(&page.etag()), 4, "two versions of two items wait");
+        let token = page.header("x-ms-session-token").unwrap().to_owned();
+        assert_eq!(token, format!("{low}:-1#7"));
+        let rest = client.send(ask(&low, &page.etag())).await.expect(200);
+        assert_eq!((rest.ids(), rest.etag().as_str()), (vec!["l1".to_owned(), "l2".to_owned()], "\"7\""));
     }
-    assert_eq!(client.send(java(&low, "\"12\"")).await.expect(304).etag(), now, "both forms are one position");
-    assert_eq!(as_number(&client.send(java(&high, "*")).await.expect(304).etag()), 7);
+    assert_eq!(as_number(&client.send(ask(&high, "*")).await.expect(304).etag()), 7);
+}
+
+#[tokio::test]
+async fn session_tokens_are_of_their_range_and_outlive_it() {
+    let world = World::new().await;
+    let [low, high] = world.split("0").await.try_into().unwrap();
+    let mut client = world.client().await;
+    for n in 0..5 {
+        write(&mut client, &format!("h{n}"), HIGH).await;
+    }
+    write(&mut client, "l", LOW).await;
+    let read = |token: String| Ask::get(format!("{DOCS}/l")).key(LOW).with("x-ms-session-token", &token);
+    // The low range has come to 2, the high one to 6, and their parent had come to 1.
+    for seen in [format!("{low}:-1#2"), format!("{high}:-1#6,{low}:-1#2"), "0:-1#1".to_owned(), "77:-1#6".to_owned()] {
+        client.send(read(seen)).await.expect(200);
+    }
+    for ahead in [format!("{low}:-1#3"), format!("{low}:-1#2,{high}:-1#7"), "0:-1#7".to_owned(), "77:-1#7".to_owned()] {
+        let reply = client.send(read(ahead.clone())).await.expect(404);
+        assert_eq!(reply.header("x-ms-substatus"), Some("1002"), "{ahead}");
+    }
+    let merged = world.merge(&low, &high).await;
+    for seen in [format!("{low}:-1#2"), format!("{high}:-1#6"), format!("{merged}:-1#6")] {
+        client.send(read(seen)).await.expect(200);
+    }
+    let written = client.send(Ask::post(DOCS, item("m", LOW, 1)).key(LOW)).await.expect(201);
+    assert_eq!(written.header("x-ms-session-token"), Some(format!("{merged}:-1#7").as_str()));
 }

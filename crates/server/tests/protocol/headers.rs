@@ -140,7 +140,7 @@ async fn a_session_that_is_ahead_is_told_so_until_its_write_is_there() {
     let world = World::new().await;
     let mut client = world.client().await;
     client.send(Ask::post(DOCS, item("one", "a", 1)).key("a")).await.expect(201);
-    let read = || Ask::get(format!("{DOCS}/one")).key("a").with("x-ms-session-token", "0:-1#2");
+    let read = || Ask::get(format!("{DOCS}/one")).key("a").with("x-ms-session-token", "0:-1#3");
     let ahead = client.send(read()).await.expect(404);
     assert_eq!(ahead.substatus(), Some(1002));
     // A write of which the server was not told.

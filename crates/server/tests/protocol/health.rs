@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use changefeed_core::{Error, ErrorKind, Result};
-use changefeed_server::{Health, Storage};
+use changefeed_server::{Health, Storage, StoredFiles};
 use serde_json::json;
 
 use crate::support::{Ask, World};
@@ -18,6 +18,10 @@ impl Storage for Sick {
 
     fn verify(&self) -> Result<u64> {
         Err(Error::new(ErrorKind::Corrupt, "0001.log is damaged"))
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn StoredFiles>> {
+        Err(Error::new(ErrorKind::Closed, "the store was closed"))
     }
 }
 

@@ -67,7 +67,7 @@ async fn lsn_is_shown_in_the_feed_and_nowhere_else() {
     for ask in [Ask::get(DOCS), Ask::query(DOCS, "SELECT * FROM c")] {
         assert!(client.send(ask).await.expect(200).documents()[0].get("_lsn").is_none());
     }
-    assert_eq!(client.send(Ask::get(DOCS).feed()).await.expect(200).documents()[0]["_lsn"], 1);
+    assert_eq!(client.send(Ask::get(DOCS).feed()).await.expect(200).documents()[0]["_lsn"], 2);
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn a_batch_has_one_lsn_and_answers_each_operation() {
     assert!(outcomes[0]["requestCharge"].is_number());
     let feed = client.send(Ask::get(DOCS).feed()).await.expect(200);
     assert_eq!(feed.ids(), ["new"]);
-    assert_eq!((feed.documents()[0]["_lsn"].as_u64(), feed.etag()), (Some(2), "\"2\"".to_owned()));
+    assert_eq!((feed.documents()[0]["_lsn"].as_u64(), feed.etag()), (Some(3), "\"3\"".to_owned()));
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ async fn a_server_that_starts_again_shows_everything_as_it_was() {
     assert_eq!(seen(&world).await, before);
     let mut client = world.client().await;
     let written = client.send(Ask::post(DOCS, item("5", "5", 1)).key("5")).await.expect(201);
-    assert_eq!(written.header("lsn"), Some("6"), "numbers go on where they were");
+    assert_eq!(written.header("lsn"), Some("7"), "numbers go on where they were");
     assert_eq!(world.split("1").await, ["3", "4"], "and ids of ranges are never used again");
     world.server.stop().await;
     world.engine.close().await.unwrap();

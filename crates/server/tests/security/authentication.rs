@@ -162,7 +162,7 @@ fn assert_refused(reply: &Reply, status: u16, what: &str) {
 
 #[test]
 fn every_kind_of_target_is_in_the_table() {
-    let source = include_str!("../../src/path.rs");
+    let source = include_str!("../../src/router/path.rs");
     let body = source.split_once("pub enum Target<'a> {").unwrap().1.split_once("\n}").unwrap().0;
     let variants: Vec<&str> = body.lines().filter(|line| line.trim_start().starts_with(char::is_uppercase)).collect();
     let targets: Vec<Target> = PATHS.iter().map(|path| Path::parse(path).unwrap().target).collect();

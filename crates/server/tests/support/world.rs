@@ -74,7 +74,7 @@ impl World {
         Client::connect(self.address(), wire, self.keys.clone()).await
     }
 
-    /// Everything that a request could have changed: databases, containers, ranges, newest LSN, number of items.
+    /// Everything that a request could have changed: databases, containers, ranges, their newest LSNs, number of items.
     pub(crate) async fn state(&self) -> Value {
         let catalog = self.engine.catalog();
         let mut all = Vec::new();
@@ -82,8 +82,11 @@ impl World {
             for info in catalog.list_containers(&database.name).await.unwrap() {
                 let container = catalog.container(&database.name, &info.spec.name).await.unwrap();
                 let ranges = container.feed_ranges().await.unwrap();
-                let now = ReadChanges::new(ranges[0].range.clone(), StartFrom::Now);
-                let newest = container.read_changes(now).await.unwrap().newest_lsn.get();
+                let mut newest = Vec::new();
+                for physical in &ranges {
+                    let now = ReadChanges::new(physical.range.clone(), StartFrom::Now);
+                    newest.push(container.read_changes(now).await.unwrap().newest_lsn.get());
+                }
                 let items = container.list("").await.unwrap().len();
                 let ids: Vec<_> = ranges.iter().map(|range| range.id.as_str().to_owned()).collect();
                 all.push(json!({
@@ -108,5 +111,12 @@ impl World {
         let ask = Ask::post("/_changefeed/split", json!({ "container": "db/c", "range": range }));
         let reply = self.client().await.send(ask).await.expect(200).json();
         reply["ranges"].as_array().unwrap().iter().map(|range| range["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Merges two ranges of `db/c` through the server; the id of the new one.
+    pub(crate) async fn merge(&self, a: &str, b: &str) -> String {
+        let ask = Ask::post("/_changefeed/merge", json!({ "container": "db/c", "ranges": [a, b] }));
+        let reply = self.client().await.send(ask).await.expect(200).json();
+        reply["ranges"][0]["id"].as_str().unwrap().to_owned()
     }
 }

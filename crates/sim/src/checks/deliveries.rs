@@ -63,6 +63,8 @@ pub struct Call<'a> {
     pub partial: bool,
     /// Whether the lease store answers every request.
     pub reliable: bool,
+    /// How many calls of the host may run at the same time.
+    pub most: Option<usize>,
 }
 
 /// All sessions.
@@ -134,6 +136,7 @@ impl Deliveries {
         cover: &mut dyn FnMut(Sometimes),
     ) -> Result<Vec<usize>, Broken> {
         let token = call.token;
+        self.check_concurrency(call)?;
         let session = self.sessions.entry((call.process, token.to_owned())).or_default();
         if !session.open || session.running.is_some() {
             let problem =
@@ -188,6 +191,21 @@ impl Deliveries {
         Ok(changes)
     }
 
+    /// S19: no more calls run at the same time than the user allows.
+    fn check_concurrency(&self, call: &Call<'_>) -> Result<(), Broken> {
+        let running = self
+            .sessions
+            .iter()
+            .filter(|((process, _), session)| *process == call.process && session.running.is_some());
+        match (running.count(), call.most) {
+            (running, Some(most)) if running >= most => {
+                let (process, token) = (call.process, call.token);
+                Err(("S19", format!("lease {token}: a call begins while {running} of process {process} are running")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// S8: planned moves do not run a batch on two hosts at once.
     fn check_overlap(&self, call: &Call<'_>, changes: &[usize]) -> Result<(), Broken> {
         for ((process, token), session) in self.sessions.iter().filter(|((process, _), _)| *process != call.process) {
@@ -218,6 +236,13 @@ impl Deliveries {
         }
         session.handled.extend(handled);
         session.unclaimed.extend(handled);
+    }
+
+    /// A change after a position that a process has handled since it acquired the lease.
+    pub fn handled_after(&self, process: ProcessId, token: &str, position: u64, oracle: &Oracle) -> Option<u64> {
+        let session = self.sessions.get(&(process, token.to_owned()))?;
+        let lsns = session.handled.iter().filter_map(|at| Some(oracle.get(*at)?.lsn));
+        lsns.filter(|lsn| *lsn > position).min()
     }
 
     /// A call asked for all of these again.
@@ -271,7 +296,7 @@ fn check_owner(call: &Call<'_>, leases: &LeaseChecker, cover: &mut dyn FnMut(Som
         let late = (call.decided - dropped) / 1000;
         return Err(("S7", format!("process {process} works on lease {token} {late} ms after it was dropped")));
     }
-    if leases.is_held_by(process, token) {
+    if leases.held_by(process, token).is_some() {
         return Ok(());
     }
     let Some((lost, end)) = leases.ownerships.end_of(process, token) else {

@@ -7,6 +7,7 @@ use super::{
     key_range::KeyRange,
     lease::{Lease, Writer, is_outdated, parent_of, ranges},
     lease_document::{DocumentKey, LeaseDocument},
+    observations::Observations,
     ownerships::Ownerships,
     position::check_position,
     seek::{check_sought, target},
@@ -24,6 +25,8 @@ pub struct LeaseChecker {
     physical: BTreeMap<String, KeyRange>,
     /// What processes did with leases.
     pub ownerships: Ownerships,
+    /// When processes could read leases.
+    pub observations: Observations,
     /// When processes dropped their running processor.
     dropped: BTreeMap<ProcessId, u64>,
     steals: BTreeMap<ProcessId, u64>,
@@ -78,9 +81,9 @@ impl LeaseChecker {
         documents.max_by_key(|lease| (lease.document.epoch(), std::cmp::Reverse(lease.document.position())))
     }
 
-    /// Whether a process holds the lease of a token.
-    pub fn is_held_by(&self, process: ProcessId, token: &str) -> bool {
-        self.leases.values().any(|lease| lease.document.token == token && lease.holder == Some(process))
+    /// The lease of a token if a process holds it: of two documents the one that the process works on.
+    pub fn held_by(&self, process: ProcessId, token: &str) -> Option<&Lease> {
+        self.leases.get(self.ownerships.document(process, token)?).filter(|lease| lease.holder == Some(process))
     }
 
     /// One of the leases.
@@ -117,7 +120,8 @@ impl LeaseChecker {
         self.resetting
     }
 
-    fn kind(&self, process: ProcessId) -> ProcessKind {
+    /// What a process is.
+    pub fn kind(&self, process: ProcessId) -> ProcessKind {
         self.processes.get(&process).map_or(ProcessKind::Environment, |process| process.kind)
     }
 
@@ -208,7 +212,7 @@ impl LeaseChecker {
             self.tiling.created(range);
         }
         let holder = (new.owner.as_deref() == Some(self.name(writer.process))).then_some(writer.process);
-        self.note_taken(new, holder);
+        self.note_taken(new, range.as_ref(), holder);
         Ok(Lease {
             document: Arc::clone(new),
             holder,
@@ -224,10 +228,10 @@ impl LeaseChecker {
         })
     }
 
-    fn note_taken(&mut self, new: &LeaseDocument, holder: Option<ProcessId>) {
+    fn note_taken(&mut self, new: &LeaseDocument, range: Option<&KeyRange>, holder: Option<ProcessId>) {
         let Some(holder) = holder else { return };
         let session = new.session().filter(|_| self.kind(holder) == ProcessKind::Host);
-        self.ownerships.taken(holder, &new.token, session, new.position());
+        self.ownerships.taken(holder, new, range, session);
     }
 
     fn ended(&mut self, holder: Option<ProcessId>, token: &str, writer: Writer, end: End) {
@@ -361,7 +365,7 @@ impl LeaseChecker {
         let granted = before.session().is_some() && new.session().is_none();
         let own = new.owner.as_deref() == Some(self.name(writer.process)) && !granted;
         lease.holder = own.then_some(writer.process);
-        self.note_taken(new, lease.holder);
+        self.note_taken(new, lease.range.as_ref(), lease.holder);
         Ok(lease)
     }
 
@@ -412,6 +416,7 @@ impl LeaseChecker {
             holder,
             edited: old.edited,
             silent: writer.now - old.renewed,
+            unobserved: self.observations.unobserved(writer.process, old.renewed, taker.acquire),
             requested: old.requested.map(|since| writer.now - since),
             taker: (writer.process, taker),
             counts: (self.count(before.owner.as_deref()), self.count(Some(&taker.name))),
@@ -481,10 +486,7 @@ impl LeaseChecker {
         self.tiling.check(&ranges)
     }
 
-    /// Whether the leases tile the key space, nothing is left over and no request is open.
-    ///
-    /// # Errors
-    /// What is wrong, in a sentence.
+    /// Whether the leases tile the key space, nothing is left over and no request is open; if not, what is wrong.
     pub fn is_tidy(&self) -> Result<(), String> {
         if let Some(lease) = self.leases.values().find(|lease| lease.document.is_gone()) {
             return Err(format!("the tombstone of lease {} is left", lease.document.token));

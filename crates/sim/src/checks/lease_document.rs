@@ -127,9 +127,14 @@ impl LeaseDocument {
     }
 }
 
-/// The number in a continuation of the embedded store.
+/// The LSN up to which a continuation of the embedded store has passed everything. One that lies inside an LSN names
+/// the last key after a dot.
 pub fn position(continuation: Option<&str>) -> Option<u64> {
-    continuation?.trim_matches('"').parse().ok()
+    let text = continuation?.trim_matches('"');
+    match text.split_once('.') {
+        Some((lsn, _)) => lsn.parse::<u64>().ok()?.checked_sub(1),
+        None => text.parse().ok(),
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{key_range::KeyRange, lease::Lease};
+use super::{key_range::KeyRange, lease::Lease, limits::READ_UNITS};
 use crate::{
     documents, hosts, nemesis, operator,
     scenario::{CheckpointPlan, FaultKind, FinalStep, OperatorCommand},
@@ -81,7 +81,7 @@ async fn steady(sim: &Arc<Simulation>, writer: &mut Writer) {
         drop(until(sim, repetition(sim), || delivered_again(sim)).await);
     }
     let tokens = || -> Vec<String> { sim.leases.lock().leases().map(|lease| lease.document.token.clone()).collect() };
-    let length = (cycle * STEADY_CYCLES).max(4 * sim.scenario.network.slow_reads);
+    let length = (cycle * STEADY_CYCLES).max(4 * read_time(sim));
     loop {
         let before = tokens();
         let moves = sim.leases.lock().moves;
@@ -143,7 +143,7 @@ async fn final_step(sim: &Arc<Simulation>, writer: &mut Writer) -> bool {
     if !report(sim, "L2", "a lease is not taken over", until(sim, limit, || owned(sim)).await) {
         return false;
     }
-    let limit = (plan.acquire * STEADY_CYCLES).max(4 * sim.scenario.network.slow_reads) + repetition(sim);
+    let limit = (plan.acquire * STEADY_CYCLES).max(4 * read_time(sim)) + repetition(sim);
     report(sim, "L1", "work does not continue", until(sim, limit, || handled(sim)).await)
 }
 
@@ -156,7 +156,7 @@ fn limit(sim: &Simulation) -> u64 {
     // After a crash they may be read one by one.
     let isolates = sim.scenario.processor.dead_letter_after.is_some();
     let items = if isolates { 1 } else { sim.scenario.processor.max_items as u64 };
-    let reads = (20 + waiting / items) * sim.scenario.network.slow_reads;
+    let reads = (20 + waiting / items) * read_time(sim);
     let backlog = waiting * longest_delivery(sim) + reads;
     let expiration = sim.scenario.longest_expiration();
     3 * expiration
@@ -185,6 +185,15 @@ fn longest_delivery(sim: &Simulation) -> u64 {
     sim.scenario.delegate.longest + 6 * sim.scenario.network.slowest_micros / 1000
 }
 
+/// How long a read may take: on its way, or because all leases wait for request units in turn.
+fn read_time(sim: &Simulation) -> u64 {
+    let leases = sim.leases.lock().leases().count() as u64;
+    // A read with the most changes costs less than this.
+    let units = READ_UNITS as u64 * 6;
+    let limited = sim.scenario.processor.max_request_units_per_second.map_or(0, |limit| leases * units * 1000 / limit);
+    sim.scenario.network.slow_reads + limited
+}
+
 /// The time to find items that cannot be handled.
 fn bisections(sim: &Simulation) -> u64 {
     let workload = &sim.scenario.workload;
@@ -193,6 +202,7 @@ fn bisections(sim: &Simulation) -> u64 {
 
 /// The time for changes that were handled and not checkpointed, and are handled again by the next owner.
 fn repetition(sim: &Simulation) -> u64 {
+    let read = read_time(sim);
     let (leases, oracle) = (sim.leases.lock(), sim.oracle.lock());
     let again = |lease: &Lease| {
         let stored = lease.document.position().unwrap_or(0);
@@ -200,7 +210,7 @@ fn repetition(sim: &Simulation) -> u64 {
     };
     let items = leases.leases().map(again).sum::<u64>();
     // After a crash they may be read one by one.
-    items * (longest_delivery(sim) + sim.scenario.network.slow_reads) + bisections(sim)
+    items * (longest_delivery(sim) + read) + bisections(sim)
 }
 
 /// No lease has changes before it, handled or not.

@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::takeover::End;
+use super::{
+    key_range::KeyRange,
+    lease_document::{DocumentKey, LeaseDocument},
+    takeover::End,
+};
 use crate::exec::ProcessId;
 
 /// How many confirmed writes of a lease are remembered.
@@ -14,20 +18,35 @@ type Key = (ProcessId, String);
 #[derive(Debug, Default)]
 pub struct Ownerships {
     sessions: BTreeMap<String, ProcessId>,
-    /// The checkpoint with which a process last took a lease.
-    taken: BTreeMap<Key, Option<u64>>,
+    taken: BTreeMap<Key, Taken>,
     ends: BTreeMap<Key, (u64, End)>,
     /// When a process sent its last writes of a lease of its own, and when it received the response.
     confirmed: BTreeMap<Key, VecDeque<(u64, u64)>>,
 }
 
+/// A lease as a process last took it.
+#[derive(Debug)]
+struct Taken {
+    /// Which document: there may be two for one token.
+    document: DocumentKey,
+    range: Option<KeyRange>,
+    position: Option<u64>,
+}
+
 impl Ownerships {
-    /// A process took a lease, under this session if it writes one, with this checkpoint.
-    pub fn taken(&mut self, process: ProcessId, token: &str, session: Option<&str>, position: Option<u64>) {
+    /// A process took a lease with these keys, under this session if it writes one.
+    pub fn taken(
+        &mut self,
+        process: ProcessId,
+        lease: &LeaseDocument,
+        range: Option<&KeyRange>,
+        session: Option<&str>,
+    ) {
         if let Some(session) = session {
             self.sessions.insert(session.to_owned(), process);
         }
-        self.taken.insert((process, token.to_owned()), position);
+        let taken = Taken { document: lease.key.clone(), range: range.cloned(), position: lease.position() };
+        self.taken.insert((process, lease.token.clone()), taken);
     }
 
     /// Whether a session is that of a process.
@@ -37,7 +56,21 @@ impl Ownerships {
 
     /// The checkpoint with which a process last took a lease. Others may have taken it since.
     pub fn taken_at(&self, process: ProcessId, token: &str) -> Option<u64> {
-        self.taken.get(&(process, token.to_owned())).copied().flatten()
+        self.last_taken(process, token)?.position
+    }
+
+    /// The document that a process works on: of two for one token, the one that it took last.
+    pub fn document(&self, process: ProcessId, token: &str) -> Option<&DocumentKey> {
+        Some(&self.last_taken(process, token)?.document)
+    }
+
+    /// The keys of a lease when a process last took it.
+    pub fn range(&self, process: ProcessId, token: &str) -> Option<&KeyRange> {
+        self.last_taken(process, token)?.range.as_ref()
+    }
+
+    fn last_taken(&self, process: ProcessId, token: &str) -> Option<&Taken> {
+        self.taken.get(&(process, token.to_owned()))
     }
 
     /// A process lost a lease.

@@ -55,6 +55,8 @@ pub struct Takeover<'a> {
     pub edited: bool,
     /// How long its owner had not written it.
     pub silent: u64,
+    /// For how much of this the process that takes it could not read leases.
+    pub unobserved: u64,
     /// How long the hand-over request for it has been there.
     pub requested: Option<u64>,
     /// The process that takes it.
@@ -97,8 +99,10 @@ impl Takeover<'_> {
         if self.before.owner.is_none() || own_name && self.holder.is_none() {
             return Ok(End::Graceful);
         }
+        // A host of the version before counts all time.
+        let observed = if previous { self.silent } else { self.silent.saturating_sub(self.unobserved) };
         // No clock is more than five percent wrong.
-        if self.silent >= interval * 9 / 10 {
+        if observed >= interval * 9 / 10 {
             cover(Sometimes::ExpiryTakeover);
             // A host of the version before knows its own interval only: the owner may be alive.
             let alive = self.silent < self.promised() * 9 / 10;
@@ -124,11 +128,12 @@ impl Takeover<'_> {
             return Ok(End::Abrupt);
         }
         let message = format!(
-            "{} took lease {} from {:?}, which had written it {} ms before and promised {} ms",
+            "{} took lease {} from {:?}, which had written it {} ms before ({} of them could not be observed) and promised {} ms",
             taker.name,
             self.before.token,
             self.before.owner,
             self.silent / 1000,
+            self.unobserved / 1000,
             interval / 1000
         );
         Err(("S5", message))

@@ -116,7 +116,6 @@ impl Backend for FleetFeed {
             continuation: Continuation::after(Lsn::new(end.max(after)), self.identity.container),
             newest_lsn: Lsn::new(log.newest),
             remaining: None,
-            tally: None,
             physical: RangeId::from(at as u64),
         };
         Ok(Response::new(page, 0.0))

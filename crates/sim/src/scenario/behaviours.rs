@@ -72,6 +72,8 @@ behaviours! {
     PartitionKeyContainers 100,
     /// The option of a forced steal.
     ForcedSteal 60,
+    /// Limits of what a host may use: concurrent calls, bytes in flight, request units.
+    Limits 150,
 }
 
 impl Behaviour {
@@ -119,6 +121,15 @@ impl Scenario {
         // Without a dead-letter container, an old version that does not parse is never passed.
         if self.processor.all_versions && self.processor.dead_letter_after.is_none() {
             self.workload.unparsable_per_mille = 0;
+        }
+        // A page that is read or delivered for minutes keeps all other leases of its host waiting, as the user wants.
+        let hangs = |fault: &Fault| {
+            let slow = |kind| matches!(kind, StoreFault::HungReads | StoreFault::SlowReads(_) | StoreFault::Hang);
+            matches!(fault.kind, FaultKind::StoreFault { store: Store::Feed, kind, .. } if slow(kind))
+        };
+        if self.network.slow_reads > 0 || self.delegate.long > 0 || self.faults.iter().any(hangs) {
+            let limits = &mut self.processor;
+            (limits.max_concurrent_calls, limits.max_bytes_in_flight) = (None, None);
         }
         // A graceful stop waits for the longest call.
         if self.processor.all_versions {
@@ -208,6 +219,7 @@ impl Apply<'_> {
             }
             Behaviour::PartitionKeyContainers => self.scenario.leases_by_partition_key = true,
             Behaviour::ForcedSteal => self.scenario.processor.forced_steal = true,
+            Behaviour::Limits => self.limits(),
         }
     }
 
@@ -239,6 +251,13 @@ impl Apply<'_> {
             let most = if self.scenario.processor.all_versions { 20 } else { 50 };
             self.scenario.workload.unparsable_per_mille = self.rng.between(1, most);
         }
+    }
+
+    fn limits(&mut self) {
+        let processor = &mut self.scenario.processor;
+        processor.max_concurrent_calls = self.rng.chance(600).then(|| self.rng.pick(&[1, 1, 2, 3]));
+        processor.max_bytes_in_flight = self.rng.chance(600).then(|| self.rng.between(1, 2000));
+        processor.max_request_units_per_second = self.rng.chance(600).then(|| self.rng.between(1, 4));
     }
 
     fn manual(&mut self) {

@@ -73,6 +73,9 @@ fn processor(rng: &mut Rng, planned: bool) -> ProcessorPlan {
         stop_deadline: rng.pick(&[5, 15, 30]) * SECOND,
         delegate_timeout: rng.chance(400).then(|| expiration * SECOND / 2),
         forced_steal: false,
+        max_concurrent_calls: None,
+        max_bytes_in_flight: None,
+        max_request_units_per_second: None,
     }
 }
 

@@ -122,6 +122,15 @@ pub struct ProcessorPlan {
     /// Whether a host may steal a lease whose owner does not answer a hand-over request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced_steal: bool,
+    /// How many delegate calls of a host may run at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_calls: Option<usize>,
+    /// How many bytes of changes a host may hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes_in_flight: Option<u64>,
+    /// How many request units a host may spend in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_request_units_per_second: Option<u64>,
 }
 
 /// When progress is stored.

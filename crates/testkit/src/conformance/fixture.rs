@@ -69,6 +69,10 @@ pub enum Feature {
     OtherStore,
     /// Continuations are quoted LSNs, as in our own stores, so that one beyond the end can be made up.
     NumberedContinuations,
+    /// A handle to a container that was deleted does nothing, also when another one has got its name.
+    DeletedHandles,
+    /// A listing tells the LSN of each item. Where it does not, the LSN is zero there.
+    ListedLsns,
     /// Partition keys of several paths.
     HierarchicalKeys,
     /// Partition keys of version 1.

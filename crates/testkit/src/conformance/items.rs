@@ -216,7 +216,25 @@ pub(super) async fn partition_keys_of_every_type_are_apart(fixture: &dyn Fixture
 pub(super) async fn ids_of_every_allowed_shape_are_accepted(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
     let long = "é".repeat(255);
-    let ids = ["x", " ", "a b", "..", "%2F", "a+b", "😀", "\"quoted\"", "a&b=c", "null", "__", "'", "日本", &long];
+    let ids = [
+        "x",
+        " ",
+        "a b",
+        "..",
+        "%2F",
+        "a+b",
+        "😀",
+        "\"quoted\"",
+        "a&b=c",
+        "a?b",
+        "x\n\t\r",
+        "\u{0}\u{7f}\u{85}",
+        "null",
+        "__",
+        "'",
+        "日本",
+        &long,
+    ];
     for id in ids {
         let written = stage.container.create(&item("a", id, 1)).await.expect("create");
         assert_eq!(written.id.as_str(), id);

@@ -27,9 +27,9 @@ macro_rules! __conformance_cases {
                 settings_can_be_replaced_without_losing_items:;
                 the_partition_key_of_a_container_cannot_change:;
                 a_container_without_ranges_is_refused:;
-                a_handle_to_a_deleted_container_answers_not_found_for_ever:;
+                a_handle_to_a_deleted_container_answers_not_found_for_ever: DeletedHandles;
                 a_container_created_again_refuses_the_continuations_of_the_old_one:;
-                deleting_a_database_deletes_its_containers:;
+                deleting_a_database_deletes_its_containers: DeletedHandles;
             }
             identity {
                 all_containers_of_a_store_have_the_same_store_id:;
@@ -170,6 +170,7 @@ macro_rules! __conformance_cases {
                 children_serve_their_parents_history_under_its_continuations: Split;
                 children_serve_all_versions_of_their_parent_under_its_continuations: Split AllVersions;
                 children_serve_history_from_every_start: Split;
+                the_lsns_of_children_come_after_their_parents: Split;
                 a_split_range_is_gone: Split;
                 a_split_range_is_gone_for_all_versions: Split AllVersions;
                 a_reader_of_a_part_on_one_side_does_not_notice_a_split: Split;
@@ -189,6 +190,10 @@ macro_rules! __conformance_cases {
                 neighbours_merge_in_either_order: ManyRanges Merge;
                 a_merged_range_serves_both_parents_history: ManyRanges Merge;
                 a_merged_range_serves_all_versions_of_both_parents: ManyRanges Merge AllVersions;
+                the_lsns_of_a_merged_range_come_after_both_parents: ManyRanges Merge;
+                a_merged_range_serves_parents_of_unequal_age: ManyRanges Merge;
+                a_merged_range_serves_all_versions_of_parents_of_unequal_age: ManyRanges Merge AllVersions;
+                a_merged_range_gives_the_same_sequence_at_every_page_size: ManyRanges Merge;
                 a_merged_away_range_is_gone: ManyRanges Merge;
                 a_merge_that_makes_no_sense_is_refused: ManyRanges Merge;
                 a_range_can_be_split_and_merged_again_and_again: Split Merge RangeParents;

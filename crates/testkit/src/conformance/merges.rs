@@ -100,6 +100,81 @@ async fn serve_history_after_merge(stage: &Stage<'_>, ranges: &[PhysicalRange; 2
     }
 }
 
+/// Writes a few times to the left range and often to the right one. Returns a key of each.
+async fn populate_unequally(stage: &Stage<'_>, left: &PhysicalRange) -> [String; 2] {
+    let definition = &stage.container.identity().partition_key;
+    let is_left = |key: &String| definition.epk(&key.as_str().into()).is_ok_and(|epk| left.range.contains(&epk));
+    let (few, many): (Vec<_>, Vec<_>) = many_keys(24).into_iter().partition(is_left);
+    for (n, key) in (0..).zip(few.iter().take(2)) {
+        stage.put(key, key, n).await;
+    }
+    for (n, key) in (0..).zip(many.iter().cycle().take(40)) {
+        stage.put(key, &format!("{key}-{}", n % 11), n).await;
+    }
+    [few[0].clone(), many[0].clone()]
+}
+
+pub(super) async fn the_lsns_of_a_merged_range_come_after_both_parents(fixture: &dyn Fixture) {
+    let (stage, [left, right]) = two_ranges(fixture, Mode::LatestVersion).await;
+    let keys = populate_unequally(&stage, &left).await;
+    let newest = stage.newest_lsns().await.into_iter().max().expect("two ranges");
+    stage.merge(&left, &right).await;
+    assert!(stage.newest_lsns().await[0] >= newest, "a merged range stands where both parents stood");
+    for key in keys {
+        let lsn = stage.put(&key, "after", 1).await.lsn;
+        assert!(lsn > newest, "a merged range goes on after both parents, not with {lsn} after {newest}");
+    }
+}
+
+pub(super) async fn a_merged_range_serves_parents_of_unequal_age(fixture: &dyn Fixture) {
+    resume_unequally(fixture, Mode::LatestVersion).await;
+}
+
+pub(super) async fn a_merged_range_serves_all_versions_of_parents_of_unequal_age(fixture: &dyn Fixture) {
+    resume_unequally(fixture, Mode::AllVersions).await;
+}
+
+/// Readers of both parents stood at their ends, which are far from each other. After the merge each gets what is new in
+/// its part, and nothing else.
+async fn resume_unequally(fixture: &dyn Fixture, mode: Mode) {
+    let (stage, [left, right]) = two_ranges(fixture, mode).await;
+    let mut readers = [&left, &right].map(|old| stage.reader_of(&old.range, StartFrom::Now).mode(mode));
+    for reader in &mut readers {
+        reader.page().await;
+    }
+    let keys = populate_unequally(&stage, &left).await;
+    for reader in &mut readers {
+        assert!(!reader.drain().await.is_empty(), "both sides have changes");
+    }
+    stage.merge(&left, &right).await;
+    for key in &keys {
+        stage.put(key, "after", 1).await;
+    }
+    for (reader, key) in readers.iter_mut().zip(&keys) {
+        let changes = reader.drain().await;
+        let found: Vec<_> = changes.iter().map(|change| (change.id.as_str(), reader.key_of(change))).collect();
+        let definition = &stage.container.identity().partition_key;
+        let epk = definition.epk(&key.as_str().into()).expect("a key");
+        assert_eq!(found, [("after", epk)]);
+    }
+}
+
+pub(super) async fn a_merged_range_gives_the_same_sequence_at_every_page_size(fixture: &dyn Fixture) {
+    let (stage, [left, right]) = two_ranges(fixture, Mode::LatestVersion).await;
+    populate(&stage, 1).await;
+    let merged = stage.merge(&left, &right).await;
+    populate(&stage, 2).await;
+    let read = async |max_items| {
+        let mut reader = stage.reader_of(&merged.range, StartFrom::Beginning).max_items(max_items);
+        let changes = reader.drain().await;
+        reader.briefs_by_key(&changes)
+    };
+    let whole = read(1000).await;
+    for max_items in 1..12 {
+        assert_eq!(read(max_items).await, whole, "in pages of {max_items}");
+    }
+}
+
 pub(super) async fn a_merged_away_range_is_gone(fixture: &dyn Fixture) {
     let (stage, [left, right]) = two_ranges(fixture, Mode::LatestVersion).await;
     let mut readers = [&left, &right].map(|old| stage.reader_of(&old.range, StartFrom::Beginning).physical(&old.id));

@@ -127,6 +127,28 @@ pub(super) async fn children_serve_history_from_every_start(fixture: &dyn Fixtur
     }
 }
 
+pub(super) async fn the_lsns_of_children_come_after_their_parents(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    let keys = many_keys(16);
+    for key in &keys {
+        stage.put(key, key, 1).await;
+    }
+    let parent = stage.ranges().await.swap_remove(0);
+    let newest = stage.newest_lsns().await.swap_remove(0);
+    let children = stage.split(&parent, None).await;
+    for lsn in stage.newest_lsns().await {
+        assert!(lsn >= newest, "a child stands where its parent stood, not at {lsn} before {newest}");
+    }
+    for child in &children {
+        let definition = &stage.container.identity().partition_key;
+        let is_inside =
+            |key: &&String| definition.epk(&key.as_str().into()).is_ok_and(|epk| child.range.contains(&epk));
+        let key = keys.iter().find(is_inside).expect("a key of the child");
+        let lsn = stage.put(key, key, 2).await.lsn;
+        assert!(lsn > newest, "a child goes on after its parent, not with {lsn} after {newest}");
+    }
+}
+
 pub(super) async fn a_split_range_is_gone(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
     gone_in(&stage, Mode::LatestVersion).await;

@@ -87,6 +87,10 @@ pub enum Bug {
     ChildrenLoseHistory,
     /// A merged range serves only its left parent's history.
     MergedRangesLoseTheRightHistory,
+    /// The children of a split count from the beginning.
+    ChildrenCountAnew,
+    /// A merged range counts on from its left parent.
+    MergedRangesCountFromTheLeft,
     /// A split or merged range goes on answering.
     GoneRangesAnswer,
     /// A feed range over two physical ranges is answered by the first.
@@ -151,7 +155,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 72] = [
+    pub const ALL: [Self; 74] = [
         Self::CutsTransactionsThatFit,
         Self::SkipsTheRestOfACutTransaction,
         Self::RepeatsAChangeInsideATransaction,
@@ -194,6 +198,8 @@ impl Bug {
         Self::RewritingDoesNotProlongLife,
         Self::ChildrenLoseHistory,
         Self::MergedRangesLoseTheRightHistory,
+        Self::ChildrenCountAnew,
+        Self::MergedRangesCountFromTheLeft,
         Self::GoneRangesAnswer,
         Self::SpanningRangesAnswer,
         Self::ForgetsGrandparents,

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use changefeed_core::{
     Catalog, Clock, Container, ContainerIdentity, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Epk, Error,
-    ErrorKind, ItemId, PhysicalRange, RangeId, ResourceId, Result, StoreId, Timestamp,
+    ErrorKind, PhysicalRange, RangeId, ResourceId, Result, StoreId, Timestamp, check_name,
 };
 use tokio::sync::watch;
 
@@ -290,9 +290,4 @@ fn info(state: &State) -> ContainerInfo {
 
 fn exists(name: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, format!("{name} exists already"))
-}
-
-/// Names of databases and containers follow the rules for ids.
-fn check_name(name: &str) -> Result<()> {
-    ItemId::new(name).map(drop)
 }

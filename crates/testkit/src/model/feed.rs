@@ -97,7 +97,6 @@ impl State {
             continuation: continuation.print(self.rid),
             newest_lsn: self.lsn,
             remaining: request.count_remaining.then_some(remaining + miscounted),
-            tally: None,
             physical,
         })
     }

@@ -1,6 +1,6 @@
 //! Physical ranges of a container: finding, splitting, merging.
 
-use changefeed_core::{ETag, Epk, Error, ErrorKind, FeedRange, PhysicalRange, RangeId, ReadChanges, Result};
+use changefeed_core::{ETag, Epk, Error, ErrorKind, FeedRange, Lsn, PhysicalRange, RangeId, ReadChanges, Result};
 
 use super::{Bug, state::State};
 
@@ -60,6 +60,9 @@ impl State {
         if self.has(Bug::SplitsTouchItems) {
             self.touch_items()?;
         }
+        if self.has(Bug::ChildrenCountAnew) {
+            self.lsn = Lsn::ZERO;
+        }
         Ok(children)
     }
 
@@ -75,6 +78,10 @@ impl State {
         self.exchange(&[&left.id, &right.id], vec![merged.clone()]);
         if self.has(Bug::MergedRangesLoseTheRightHistory) {
             self.lose_history_of(&right.range);
+        }
+        if self.has(Bug::MergedRangesCountFromTheLeft) {
+            let of_left = self.log.iter().filter(|entry| left.range.contains(&entry.epk));
+            self.lsn = of_left.map(|entry| entry.change.lsn).max().unwrap_or_default();
         }
         Ok(merged)
     }
@@ -125,7 +132,7 @@ impl State {
     fn lose_history_of(&mut self, range: &FeedRange) {
         self.log.retain(|entry| !range.contains(&entry.epk));
         for (_, stored) in self.items.iter_mut().filter(|((epk, _), _)| range.contains(epk)) {
-            stored.order.0 = changefeed_core::Lsn::ZERO;
+            stored.order.0 = Lsn::ZERO;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Variants of the model store: freedoms that the contract leaves to a store, each of which must pass the suite.
 
-/// How a model store uses the freedoms of the contract.
+/// How a model store uses the freedoms of the contract. All of them count LSNs through a container, unlike the embedded
+/// store, which counts each physical range for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
     /// Pages ascend across keys, and never cut a transaction: a page may exceed its bound. As the embedded store.

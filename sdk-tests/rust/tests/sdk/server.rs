@@ -82,7 +82,7 @@ impl OwnServer {
         }
         let store = std::env::temp_dir().join(format!("changefeed-{name}-{}", std::process::id()));
         let mut process = Command::new(binary())
-            .args(["serve", "--listen", "127.0.0.1:0", "--ranges", "2", "--store"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--ranges", "2", "--previous-images", "--store"])
             .arg(&store)
             .args(options)
             .stdout(Stdio::piped())

@@ -198,7 +198,7 @@ impl Stage {
     }
 
     /// Writes these items at once; returns the position of each.
-    async fn probe(&self, items: &BTreeSet<u64>) -> Result<BTreeMap<u64, u64>> {
+    async fn probe(&self, items: &BTreeSet<u64>) -> Result<BTreeMap<u64, Written>> {
         let documents = Documents::new(ITEMS);
         let writes = items.iter().map(|item| {
             let (container, item, body) = (self.store.container.clone(), *item, documents.body(*item, 0));
@@ -218,12 +218,15 @@ fn open(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The id of an item and the position of its change: ranges count for themselves.
+type Written = (String, u64);
+
 /// Who owns what, and which changes were handled.
 #[derive(Debug, Default)]
 struct Ledger {
     owners: BTreeMap<LeaseToken, Arc<str>>,
-    /// Positions that were delivered. Every write is alone in its transaction, so each has its own.
-    lsns: BTreeSet<u64>,
+    /// Items and positions that were delivered.
+    handled: BTreeSet<Written>,
     duplicates: usize,
 }
 
@@ -240,7 +243,7 @@ impl Ledger {
 
     fn handle(&mut self, changes: &RawChanges) {
         for change in changes {
-            if !self.lsns.insert(change.lsn.get()) {
+            if !self.handled.insert((change.id.to_string(), change.lsn.get())) {
                 self.duplicates += 1;
             }
         }
@@ -251,46 +254,47 @@ impl Ledger {
         self.owners.retain(|_, owner| **owner != *instance);
     }
 
-    fn has_all(&self, lsns: &BTreeMap<u64, u64>) -> bool {
-        lsns.values().all(|lsn| self.lsns.contains(lsn))
+    fn has_all(&self, written: &BTreeMap<u64, Written>) -> bool {
+        written.values().all(|written| self.handled.contains(written))
     }
 
     /// How many different changes were delivered, and how many deliveries were too many.
     fn delivered(&self) -> (usize, usize) {
-        (self.lsns.len(), self.duplicates)
+        (self.handled.len(), self.duplicates)
     }
 }
 
 /// A task that writes.
 struct Writer {
     stop: watch::Sender<bool>,
-    task: JoinHandle<Result<BTreeMap<u64, u64>>>,
+    task: JoinHandle<Result<BTreeMap<u64, Written>>>,
 }
 
 impl Writer {
     /// Stops it; returns the last position of each item.
-    async fn stop(self) -> Result<BTreeMap<u64, u64>> {
+    async fn stop(self) -> Result<BTreeMap<u64, Written>> {
         self.stop.send_replace(true);
         self.task.await?
     }
 }
 
-async fn trickle(container: Container, stopped: watch::Receiver<bool>) -> Result<BTreeMap<u64, u64>> {
+async fn trickle(container: Container, stopped: watch::Receiver<bool>) -> Result<BTreeMap<u64, Written>> {
     let documents = Documents::new(ITEMS);
     let (mut random, mut counter) = (Random::new(1), 0);
-    let mut lsns = BTreeMap::new();
+    let mut written = BTreeMap::new();
     while !*stopped.borrow() {
         let item = random.below(ITEMS);
-        lsns.extend([write(&container, item, documents.body(item, counter)).await?]);
+        written.extend([write(&container, item, documents.body(item, counter)).await?]);
         counter += 1;
         time::sleep(TRICKLE).await;
     }
-    Ok(lsns)
+    Ok(written)
 }
 
 /// Writes an item; returns it with its position.
-async fn write(container: &Container, item: u64, body: Bytes) -> Result<(u64, u64)> {
+async fn write(container: &Container, item: u64, body: Bytes) -> Result<(u64, Written)> {
     let write = Write::Upsert { body, if_match: None };
     let written = container.backend().write(Batch::single(None, write)).await?;
-    Ok((item, written.first().ok_or("the store returned no result for a write")?.lsn.get()))
+    let written = written.first().ok_or("the store returned no result for a write")?;
+    Ok((item, (written.id.to_string(), written.lsn.get())))
 }

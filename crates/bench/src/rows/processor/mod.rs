@@ -2,6 +2,7 @@
 
 mod balance;
 pub(in crate::rows) mod delivery;
+mod fleet;
 pub(in crate::rows) mod latency;
 mod memory;
 mod requests;
@@ -23,6 +24,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     balance::TAKEOVER,
     requests::PER_CHECKPOINT,
     requests::IDLE,
+    fleet::PLANNING,
+    fleet::COLD_START,
     size::EXPERIMENT,
     memory::EXPERIMENT,
 ];

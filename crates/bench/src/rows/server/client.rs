@@ -48,9 +48,24 @@ impl Answer<'_> {
 
 impl Client {
     pub(super) async fn connect(address: SocketAddr) -> Result<Self> {
+        Self::with_buffer(address, BUFFER_BYTES).await
+    }
+
+    /// A client that can receive answers of up to `bytes`.
+    pub(super) async fn with_buffer(address: SocketAddr, bytes: usize) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, received: vec![0; BUFFER_BYTES] })
+        Ok(Self { stream, received: vec![0; bytes] })
+    }
+
+    /// Sends a request whose answer must have this status.
+    pub(super) async fn expect(&mut self, status: &str, request: &[u8]) -> Result<()> {
+        let answer = self.ask(request).await?;
+        if answer.status == status {
+            return Ok(());
+        }
+        let body = String::from_utf8_lossy(answer.body).into_owned();
+        Err(format!("a request was answered with {} instead of {status}: {body}", answer.status).into())
     }
 
     /// Sends a request as it is and reads its answer.
@@ -66,8 +81,8 @@ impl Client {
         let head = std::str::from_utf8(self.received.get(..head_bytes).unwrap_or_default())?;
         let body_bytes: usize = match header(head, "content-length") {
             Some(length) => length.parse()?,
-            // Nothing new: such an answer has no body.
-            None if head.split(' ').nth(1) == Some("304") => 0,
+            // Such an answer has no body.
+            None if matches!(head.split(' ').nth(1), Some("204" | "304")) => 0,
             None => return Err("an answer without a length".into()),
         };
         while count < head_bytes + body_bytes {
@@ -101,8 +116,19 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 /// What comes before the body of a request, as an SDK sends it. The signature is good for minutes, and making it is not
 /// what is measured.
 pub(super) fn head(verb: &str, path: &str, link: &str, body_bytes: usize, more: &[(&str, &str)]) -> Result<String> {
+    signed_head((verb, "docs"), path, link, body_bytes, more)
+}
+
+/// The same for any type of resource.
+pub(super) fn signed_head(
+    (verb, kind): (&str, &str),
+    path: &str,
+    link: &str,
+    body_bytes: usize,
+    more: &[(&str, &str)],
+) -> Result<String> {
     let date = httpdate::fmt_http_date(SystemTime::now());
-    let signature = Keys::emulator().sign(verb, "docs", link, &date).ok_or("there is no key")?;
+    let signature = Keys::emulator().sign(verb, kind, link, &date).ok_or("there is no key")?;
     let mut head = format!(
         "{verb} {path} HTTP/1.1\r\nhost: localhost\r\nx-ms-version: 2020-07-15\r\nx-ms-date: {date}\r\n\
          authorization: {signature}\r\n"

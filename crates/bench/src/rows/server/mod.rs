@@ -2,10 +2,12 @@
 //! process.
 
 mod bare;
+mod bounds;
 mod client;
 mod creates;
 mod fleet;
 mod hostile;
+mod many_items;
 mod pages;
 mod reads;
 mod remote;
@@ -23,6 +25,10 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     fleet::IDLE,
     fleet::BALANCE,
     hostile::EXPERIMENT,
+    bounds::LARGEST_RESPONSE,
+    bounds::NEVER_READING,
+    many_items::MANY_ITEMS,
+    many_items::LONG_QUERY,
     start::EXPERIMENT,
 ];
 

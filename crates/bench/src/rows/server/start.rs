@@ -3,8 +3,9 @@
 use std::{
     env, fs,
     io::{BufRead as _, BufReader, Write as _},
+    net::SocketAddr,
     path::Path,
-    process::{Command, Stdio},
+    process::{self as os_process, Command, Stdio},
     time::Instant,
 };
 
@@ -47,21 +48,46 @@ fn start(context: &Context) -> Result<Vec<Measurement>> {
 /// Milliseconds until ready, megabytes when idle.
 fn once(folder: &Path) -> Result<[f64; 2]> {
     let begin = Instant::now();
-    let mut child =
-        Command::new(env::current_exe()?).arg("--serve-child").arg(folder).stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout).read_line(&mut line)?;
-    }
+    let child = Child::start(folder)?;
     let ready = begin.elapsed().as_secs_f64() * 1000.0;
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
-    child.kill()?;
-    child.wait()?;
-    if !line.starts_with("ready") {
-        return Err("the child was never ready".into());
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+    Ok([ready, process::resident_bytes_of(&status)? as f64 / 1e6])
+}
+
+/// A server in a process of its own, killed when dropped.
+pub(super) struct Child {
+    process: os_process::Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Child {
+    /// Starts a server on the store in `folder` and waits until it is ready.
+    pub(super) fn start(folder: &Path) -> Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        let mut process = command.arg("--serve-child").arg(folder).stdout(Stdio::piped()).spawn()?;
+        let stdout = process.stdout.take();
+        // From here on the process ends with this value, whatever happens.
+        let mut child = Self { process, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let mut line = String::new();
+        if let Some(stdout) = stdout {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let endpoint = line.strip_prefix("ready http://").ok_or("the child was never ready")?;
+        child.address = endpoint.trim_end().trim_end_matches('/').parse()?;
+        Ok(child)
     }
-    let bytes = process::resident_bytes_of(&status?)?;
-    Ok([ready, bytes as f64 / 1e6])
+
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Err(error) = self.process.kill().and_then(|()| self.process.wait()) {
+            eprintln!("warning: the server's process could not be ended: {error}");
+        }
+    }
 }
 
 /// What the child process does: serves a new store, and says so.

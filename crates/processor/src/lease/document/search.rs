@@ -1,5 +1,6 @@
 //! The position of the search for poison items, as a lease stores it.
 
+use changefeed_core::Change;
 use serde::{Deserialize, Serialize};
 
 /// Ends the entry of an item that crashed a process once, in leases of version 1.
@@ -8,11 +9,12 @@ const AGAIN: &str = " again";
 /// Ends the entry of an item that is a dead letter, in leases of version 1.
 const BURIED: &str = " buried";
 
-/// Separates entries in leases of version 1. No id contains it.
+/// Separates entries in leases of version 1, and the resource id of an item from its id. No id contains it.
 const SEPARATOR: char = '/';
 
 /// Items that are delivered apart from others, because batches with them failed or crashed the process. Items are named
-/// `lsn:id`.
+/// `lsn:id/rid`: in a merged range two items with the same id, of different partition keys, may share an LSN. Names of
+/// earlier versions end with the id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
     /// The first item of the batch that is being delivered; none between two batches.
@@ -37,6 +39,21 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Search {
+    /// The name of an item in a search.
+    pub(crate) fn name_of(change: &Change) -> String {
+        let name = format!("{}:{}", change.lsn, change.id.as_str());
+        match change.rid {
+            Some(rid) => format!("{name}{SEPARATOR}{rid}"),
+            None => name,
+        }
+    }
+
+    /// Returns whether a stored name is that of an item; one without a resource id fits each item with its LSN and id.
+    pub(crate) fn is_name_of(stored: &str, item: &str) -> bool {
+        let rest = item.strip_prefix(stored);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(SEPARATOR))
+    }
+
     /// Reads `cf.search`; `None` if it is not valid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|search: &Self| search.window > 0)
@@ -79,6 +96,14 @@ mod tests {
         for text in ["", "7:x", "{}", r#"{"window":0}"#, r#"{"window":-1}"#, "[]"] {
             assert_eq!(Search::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn items_with_one_id_and_lsn_are_told_apart_by_their_resource_ids() {
+        assert!(Search::is_name_of("7:x/AAA=", "7:x/AAA="));
+        assert!(!Search::is_name_of("7:x/AAA=", "7:x/AAB="));
+        assert!(!Search::is_name_of("7:x", "7:xy/AAA="));
+        assert!(Search::is_name_of("7:x", "7:x/AAA="), "a name of an earlier version");
     }
 
     #[test]

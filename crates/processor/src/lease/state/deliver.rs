@@ -44,6 +44,8 @@ impl LeaseState {
             effects.push(Effect::TakeTurn);
         } else if let Some(search) = self.memory.search.take() {
             delivery = delivery.resume_search(&search, &names());
+        } else if self.memory.stale_mark {
+            stage = Stage::Marking;
         }
         self.work = Work::Delivering(Box::new(Delivering { delivery, before, progress, stage, letter_failures: 0 }));
     }
@@ -143,9 +145,11 @@ impl LeaseState {
         }
         if let Some(isolation) = self.memory.isolation.as_mut().filter(|_| isolated) {
             isolation.passed(count, automatic);
-            self.writes.set_search(isolation.mark_between(), self.feed.page + 1, false);
-            if isolation.is_over() {
+            let is_over = isolation.is_over();
+            self.writes.set_search(isolation.mark_between(), self.feed.page + 1, is_over);
+            if is_over {
                 self.memory.isolation = None;
+                self.memory.stale_mark = true;
             }
         }
     }
@@ -185,11 +189,14 @@ impl LeaseState {
         }
     }
 
-    /// The lease was written: the next batch is named in it, if that was being done.
+    /// The lease was written: it names the next batch, or that there is none to name, if that was being done.
     pub(super) fn marked(&mut self) {
+        if self.writes.has_search() {
+            return;
+        }
+        self.memory.stale_mark = false;
         if let Work::Delivering(delivering) = &mut self.work
             && matches!(delivering.stage, Stage::Marking)
-            && !self.writes.has_search()
         {
             delivering.stage = Stage::Between;
         }

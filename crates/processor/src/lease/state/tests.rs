@@ -41,12 +41,17 @@ fn settings(attempts: Option<u32>) -> Settings {
 
 impl Driver {
     fn new(settings: Settings) -> Self {
+        Self::resuming(settings, None)
+    }
+
+    /// A state that continues what an earlier owner searched for.
+    fn resuming(settings: Settings, search: Option<Search>) -> Self {
         let start = Start {
             token: "0".parse().unwrap(),
             position: StartFrom::Beginning,
             continuation: None,
             attempts: 0,
-            search: None,
+            search,
             confirmed: BEGIN,
             facts: Facts::default(),
         };
@@ -240,7 +245,6 @@ fn past_the_deadline_nothing_begins_until_a_renewal_has_succeeded() {
 
 #[test]
 fn past_the_deadline_a_failed_renewal_ends_the_lease_unless_a_call_is_running() {
-    let failed = || Event::Wrote(Written::Failed(LeaseUpdate::default(), Error::new(ErrorKind::Unavailable, "away")));
     let mut idle = Driver::doing(Activity::Reading);
     idle.pass(3 * SECOND);
     idle.now += 6 * SECOND;
@@ -253,7 +257,56 @@ fn past_the_deadline_a_failed_renewal_ends_the_lease_unless_a_call_is_running() 
     calling.on(failed());
     // The result counts only if the lease is still owned: a write tells.
     assert_eq!(calling.done(), ["Write"]);
-    assert_eq!(calling.on(failed()).last().unwrap(), "End(Lost(Expired))");
+    let taken = Loss::Taken { by: Some("b".into()) };
+    let effects = calling.on(Event::Wrote(Written::Lost(taken)));
+    assert!(effects.last().unwrap().starts_with("End(Lost(Taken"), "{effects:?}");
+}
+
+fn failed() -> Event {
+    Event::Wrote(Written::Failed(LeaseUpdate::default(), Error::new(ErrorKind::Unavailable, "away")))
+}
+
+#[test]
+fn a_call_that_finished_while_the_store_was_away_is_stored_when_it_is_back() {
+    let mut driver = Driver::doing(Activity::Calling);
+    driver.pass(3 * SECOND);
+    driver.now += 6 * SECOND;
+    driver.on(failed());
+    assert_eq!(driver.done(), ["Write"]);
+    for _ in 0..20 {
+        let effects = driver.on(failed());
+        assert!(!effects.iter().any(|effect| effect.starts_with("End") || effect == "Call"), "{effects:?}");
+        assert_eq!(driver.pass(2 * SECOND), ["Write"]);
+    }
+    let facts = Facts { confirmed: driver.now, ..Facts::default() };
+    assert!(!driver.wrote(facts).contains(&"DropPages".to_owned()), "the lease is still owned");
+    driver.pass(SECOND);
+    assert_eq!(driver.state.writes.begin(driver.now).progress.map(|progress| progress.page), Some(1));
+}
+
+#[test]
+fn a_page_of_which_nothing_is_handled_does_not_outlive_the_deadline() {
+    for activity in [Activity::Reading, Activity::Pausing] {
+        let mut driver = Driver::doing(activity);
+        driver.now += 10 * SECOND;
+        let effects = driver.on(failed());
+        assert_eq!(effects.last().unwrap(), "End(Lost(Expired))", "{activity:?} {effects:?}");
+    }
+}
+
+#[test]
+fn progress_that_waits_to_be_stored_outlives_the_deadline_but_not_an_abort() {
+    let mut driver = Driver::doing(Activity::Calling);
+    driver.done();
+    driver.pass(SECOND);
+    driver.now += 9 * SECOND;
+    let effects = driver.on(failed());
+    assert!(!effects.iter().any(|effect| effect.starts_with("End")), "{effects:?}");
+    assert_eq!(driver.on(Event::Stop), Vec::<String>::new(), "past the deadline nothing else is decided");
+    assert_eq!(driver.pass(2 * SECOND), ["Write"], "a stop waits for the progress");
+    assert!(driver.on(Event::Abort).contains(&"DropPages".to_owned()));
+    let effects = driver.on(failed());
+    assert_eq!(effects.last().unwrap(), "End(Lost(Expired))", "{effects:?}");
 }
 
 #[test]
@@ -379,4 +432,20 @@ fn a_call_begins_when_the_host_permits_it() {
     assert!(fenced.on(Event::CallPermitted).is_empty(), "fenced");
     let facts = Facts { confirmed: fenced.now, ..Facts::default() };
     assert!(fenced.wrote(facts).contains(&"Call".to_owned()));
+}
+
+#[test]
+fn after_isolation_no_call_begins_before_the_lease_says_that_it_is_over() {
+    let mut settings = settings(Some(2));
+    settings.policy.manual = true;
+    let crashed = Search { first: Some("0:x".into()), window: 1, crashes: 2, remaining: 1, dead: vec![] };
+    let mut driver = Driver::resuming(settings, Some(crashed));
+    assert_eq!(driver.page(1), ["TakeTurn"]);
+    assert_eq!(driver.on(Event::TurnTaken), ["DeadLetter"]);
+    let effects = driver.on(Event::DeadLettered(Ok(())));
+    assert!(effects.contains(&"Write".to_owned()), "{effects:?}");
+    // A crash in this call would otherwise count against the dead letter again, without end.
+    let effects = driver.page(2);
+    assert!(!effects.contains(&"Call".to_owned()), "{effects:?}");
+    assert!(driver.wrote(Facts::default()).contains(&"Call".to_owned()));
 }

@@ -9,12 +9,12 @@ use super::{
     update::update,
 };
 use crate::{
-    lease::{document::LeaseDocument, prefix::LeaseToken, timing::LeaseTiming},
+    lease::{document::LeaseDocument, prefix::LeaseToken, store::LeaseStore, timing::LeaseTiming},
     runtime::{Runtime, TokioRuntime},
-    tools::snapshot::ProcessorRef,
+    tools::snapshot::{ProcessorRef, Snapshot},
 };
 
-/// Operator commands: seek, reset, pause, resume. Hosts may be running or not: what is written into a lease reaches its
+/// Operator commands: seek, reset, pause, resume, release, export, import. Hosts may be running or not: what is written into a lease reaches its
 /// owner at the owner's next write. Cheap to clone.
 ///
 /// ```
@@ -88,6 +88,17 @@ impl Control {
             }
         }
         Ok(changed)
+    }
+
+    /// The lease store; if it is in this process, its listings tell which owners died with their processes.
+    pub(super) fn lease_store(&self) -> Result<LeaseStore> {
+        let process = self.clock().process().filter(|_| self.processor.leases.capabilities().in_process);
+        Ok(self.processor.store()?.of_process(process))
+    }
+
+    /// Everything that is stored about the processor, with owners that are known to be dead.
+    pub(super) async fn snapshot(&self) -> Result<Snapshot> {
+        self.processor.snapshot_of(self.lease_store()?).await
     }
 
     pub(super) fn clock(&self) -> Arc<dyn Runtime> {

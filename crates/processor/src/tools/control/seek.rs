@@ -248,7 +248,7 @@ async fn move_start_positions(
     Err(Error::new(ErrorKind::Unavailable, format!("{id} kept changing while it was being written: try again")))
 }
 
-fn position(document: &LeaseDocument) -> Position {
+pub(super) fn position(document: &LeaseDocument) -> Position {
     match (&document.continuation, document.start()) {
         (Some(token), _) => Position::Continuation(token.clone()),
         (None, None) => Position::Start,

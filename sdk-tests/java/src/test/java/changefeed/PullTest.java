@@ -44,8 +44,9 @@ class PullTest extends Suite {
         Feed.Read read = Feed.drain(container, Feed.beginning().setMaxItemCount(7));
         assertArrived(written, read.seen());
         read.pages().forEach(page -> assertTrue(page.size() <= 7, "a page of " + page.size()));
-        Set<Long> lsns = new HashSet<>();
-        read.items().forEach(item -> assertTrue(lsns.add(item.get("_lsn").asLong()), "a log sequence number twice"));
+        Set<String> lsns = new HashSet<>();
+        read.items().forEach(item -> assertTrue(
+            lsns.add(item.get("pk").asText() + " " + item.get("_lsn")), "a log sequence number twice for a key"));
 
         Feed.Read nothing = Feed.drain(container, Feed.after(read));
         assertEquals(List.of(), nothing.items());

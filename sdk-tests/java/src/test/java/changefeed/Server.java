@@ -35,7 +35,8 @@ final class Server implements AutoCloseable {
     /** Starts another server, in memory and on a free port. */
     static Server start(String... more) throws IOException {
         List<String> command = new ArrayList<>(
-            List.of(variable("CHANGEFEED_BIN"), "serve", "--store", "memory", "--listen", "127.0.0.1:0"));
+            List.of(variable("CHANGEFEED_BIN"), "serve", "--store", "memory", "--listen", "127.0.0.1:0",
+                "--previous-images"));
         command.addAll(List.of(more));
         Process process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
         BufferedReader output = process.inputReader(StandardCharsets.UTF_8);

@@ -1,0 +1,126 @@
+//! `leases release`, `leases export`, `leases import`.
+
+use std::fs;
+
+use changefeed::{Control, ImportAction, ImportedLease, LeaseArchive, Position, ReleaseOutcome, ReleasedLease};
+use indicatif::ProgressBar;
+
+use crate::{
+    args::{ExportArgs, ImportArgs, ReleaseArgs},
+    control::{count_of_leases, scope},
+    exit::{Exit, Result, block_on, print},
+    inspect::on,
+    store::{Missing, ProcessorStores},
+    table::Table,
+};
+
+/// `changefeed leases release`.
+pub(crate) fn release(args: &ReleaseArgs) -> Result<Exit> {
+    // On a terminal it shows that something is waited for.
+    let waiting = ProgressBar::new_spinner().with_message("waiting for owners to finish their batch");
+    waiting.enable_steady_tick(std::time::Duration::from_millis(120));
+    let released = on(&args.processor, async |on| {
+        let control = Control::new(&on.name, &on.monitored, &on.leases);
+        let release = control.release(scope(args.lease.as_deref())?).force(args.force).patience(args.wait);
+        Ok(if args.dry_run { release.dry_run().await? } else { release.apply().await? })
+    });
+    waiting.finish_and_clear();
+    let released = released?;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&released)?))?;
+    } else {
+        print(&release_text(&released, args.dry_run))?;
+    }
+    let is_kept = |one: &ReleasedLease| one.outcome == ReleaseOutcome::Kept;
+    Ok(if released.iter().any(is_kept) { Exit::Unhealthy } else { Exit::Good })
+}
+
+fn release_text(released: &[ReleasedLease], dry_run: bool) -> String {
+    let mut table = Table::new(["lease", "owner", "result"]);
+    for ReleasedLease { lease, owner, outcome, .. } in released {
+        let result = match outcome {
+            ReleaseOutcome::AlreadyFree => "free already",
+            ReleaseOutcome::OwnerDead => "owner is dead: freed",
+            ReleaseOutcome::GivenUp => "given up after its batch",
+            ReleaseOutcome::Taken => "taken from its owner",
+            _ => "kept by its owner: try --force",
+        };
+        table.row([lease.to_string(), owner.clone().unwrap_or_else(|| "-".to_owned()), result.to_owned()]);
+    }
+    let end = if dry_run { "\nnothing was done\n" } else { "" };
+    format!("{}{end}", table.text())
+}
+
+/// `changefeed leases export`.
+pub(crate) fn export(args: &ExportArgs) -> Result<Exit> {
+    let archive =
+        on(&args.processor, async |on| Ok(Control::new(&on.name, &on.monitored, &on.leases).export().await?))?;
+    let Some(file) = &args.to else {
+        print(&archive.to_json())?;
+        return Ok(Exit::Good);
+    };
+    // A file that is there is replaced whole or not at all.
+    let mut partial = file.clone().into_os_string();
+    partial.push(".partial");
+    fs::write(&partial, archive.to_json())
+        .and_then(|()| fs::rename(&partial, file))
+        .map_err(|error| format!("write {}: {error}", file.display()))?;
+    print(&format!(
+        "{} of {} written to {}\n",
+        count_of_leases(archive.leases.len()),
+        archive.processor,
+        file.display()
+    ))?;
+    Ok(Exit::Good)
+}
+
+/// `changefeed leases import`.
+pub(crate) fn import(args: &ImportArgs) -> Result<Exit> {
+    let shown = args.file.display();
+    let text = fs::read(&args.file).map_err(|error| format!("read {shown}: {error}"))?;
+    let archive = LeaseArchive::from_json(&text).map_err(|error| format!("{shown}: {error}"))?;
+    let imported = block_on(async {
+        let stores = match args.dry_run {
+            true => ProcessorStores::open(&args.processor).await?,
+            false => ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?,
+        };
+        let control = Control::new(&stores.name, &stores.monitored, &stores.leases);
+        let import = control.import(archive).accept_other_store(args.other_store).force(args.force);
+        let imported = if args.dry_run { import.dry_run().await } else { import.apply().await };
+        drop((import, control));
+        stores.close().await?;
+        imported.map_err(|error| remedy(&error))
+    })?;
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&imported)?))?;
+    } else {
+        print(&import_text(&imported, args.dry_run))?;
+    }
+    Ok(Exit::Good)
+}
+
+/// The sentence with the option that allows what was refused.
+fn remedy(error: &changefeed_core::Error) -> crate::exit::Error {
+    match error.kind() {
+        changefeed_core::ErrorKind::ForeignContinuation => format!("{error}, with --other-store").into(),
+        changefeed_core::ErrorKind::Locked => format!("{error}, or pass --force").into(),
+        _ => error.to_string().into(),
+    }
+}
+
+fn import_text(imported: &[ImportedLease], dry_run: bool) -> String {
+    let mut table = Table::new(["lease", "action", "from", "to"]);
+    let shown = |position: &Option<Position>| position.as_ref().map_or_else(|| "-".to_owned(), Position::to_string);
+    for ImportedLease { lease, action, from, to, .. } in imported {
+        let action = match action {
+            ImportAction::Create => "create",
+            ImportAction::Replace => "replace",
+            ImportAction::Delete => "delete",
+            _ => "change",
+        };
+        table.row([lease.to_string(), action.to_owned(), shown(from), shown(to)]);
+    }
+    let done = if dry_run { "would be imported; nothing was done" } else { "imported; start hosts to go on" };
+    let count = imported.iter().filter(|one| one.action != ImportAction::Delete).count();
+    format!("{}\n{} {done}\n", table.text(), count_of_leases(count))
+}

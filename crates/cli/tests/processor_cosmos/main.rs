@@ -1,0 +1,24 @@
+//! The processor on the official SDK of Azure Cosmos DB against a server in a process of its own: the tests of
+//! `../processor`, with another client.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::large_futures, reason = "those of the SDK are, and a test has room for them")]
+
+#[path = "../processor/delivery.rs"]
+mod delivery;
+#[path = "../processor/failures.rs"]
+mod failures;
+#[path = "../processor/hosts.rs"]
+mod hosts;
+mod permissions;
+#[path = "../serve/process.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod process;
+#[path = "../processor/ranges.rs"]
+mod ranges;
+#[path = "../processor/shop.rs"]
+mod shop;
+mod store;
+#[path = "../../../cosmos/tests/support/mod.rs"]
+mod support;
+#[path = "../processor/tools.rs"]
+mod tools;

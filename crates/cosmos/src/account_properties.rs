@@ -1,0 +1,262 @@
+//! Settings of an account that leases depend on. The SDK does not show them, so they are read with one request of our own.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use azure_core::{
+    credentials::{Secret, TokenCredential},
+    hmac::hmac_sha256,
+    http::{Method, Request, Url, new_http_client},
+};
+use changefeed_core::{Clock, Error, ErrorKind, Result, SystemClock, Timestamp};
+use serde::Deserialize;
+use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
+
+use crate::{options::Options, timer::within};
+
+/// What tokens for Azure Cosmos DB are asked for.
+const SCOPE: &str = "https://cosmos.azure.com/.default";
+const VERSION: &str = "2020-07-15";
+const HTTP_DATE: &[BorrowedFormatItem<'_>] =
+    format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
+
+/// How long the account may take to answer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How to prove who is asking.
+#[derive(Clone)]
+pub enum Credential {
+    /// A key of the account, in base64.
+    Key(String),
+    /// An identity of Microsoft Entra ID. Its tokens should be cached, as those of `azure_identity` are: one is asked for
+    /// with every request.
+    Token(Arc<dyn TokenCredential>),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Key(_) => "Credential::Key(…)",
+            Self::Token(_) => "Credential::Token(…)",
+        })
+    }
+}
+
+/// The default consistency of an account, from the strongest to the weakest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum Consistency {
+    /// Reads see the last committed write.
+    Strong,
+    /// Reads lag by a bounded time or number of versions.
+    BoundedStaleness,
+    /// A client reads its own writes.
+    Session,
+    /// Writes are seen in their order.
+    ConsistentPrefix,
+    /// No promise.
+    Eventual,
+}
+
+/// Settings of an account that leases depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AccountProperties {
+    /// The regions that take writes.
+    pub write_regions: Vec<String>,
+    /// All regions.
+    pub regions: Vec<String>,
+    /// Whether each write region takes writes on its own, so that a condition on an ETag holds in that region only.
+    pub has_multiple_write_regions: bool,
+    /// The default consistency.
+    pub consistency: Consistency,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    #[serde(default)]
+    writable_locations: Vec<Location>,
+    #[serde(default)]
+    readable_locations: Vec<Location>,
+    #[serde(default)]
+    enable_multiple_write_locations: bool,
+    user_consistency_policy: Policy,
+}
+
+#[derive(Deserialize)]
+struct Location {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Policy {
+    default_consistency_level: Consistency,
+}
+
+impl AccountProperties {
+    /// Asks the account.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the endpoint is not a URL or the key not base64, `Forbidden` if the credential is not
+    /// accepted, `Unavailable` or `Timeout` if the account cannot be reached.
+    pub async fn read(endpoint: &str, credential: &Credential) -> Result<Self> {
+        let what = format!("read the account at {endpoint}");
+        let request = request(endpoint, credential, &SystemClock).await?;
+        let asking = async {
+            let response = new_http_client(None).execute_request(&request).await?;
+            let status = u16::from(response.status());
+            Ok::<_, azure_core::Error>((status, response.try_into_raw_response().await?.into_body()))
+        };
+        let unreachable = |error| Error::new(ErrorKind::Unavailable, format!("{what}: no answer")).with_source(error);
+        let answer = within(TIMEOUT, asking).await;
+        let answer =
+            answer.ok_or_else(|| Error::new(ErrorKind::Timeout, format!("{what}: no answer in {TIMEOUT:?}")))?;
+        let (status, body) = answer.map_err(unreachable)?;
+        match status {
+            200 => Self::parse(&body).map_err(|error| {
+                Error::new(ErrorKind::Unsupported, format!("{what}: this is not an account of Azure Cosmos DB"))
+                    .with_source(error)
+            }),
+            401 | 403 => {
+                let message =
+                    format!("{what}: the credential is not accepted ({status}): check key, roles and firewall");
+                Err(Error::new(ErrorKind::Forbidden, message))
+            }
+            429 => Err(Error::new(ErrorKind::Throttled, format!("{what}: too many requests"))),
+            _ => Err(Error::new(ErrorKind::Unavailable, format!("{what}: it answered {status}"))),
+        }
+    }
+
+    fn parse(body: &[u8]) -> serde_json::Result<Self> {
+        let answer: Answer = serde_json::from_slice(body)?;
+        let names = |locations: Vec<Location>| locations.into_iter().map(|location| location.name).collect();
+        Ok(Self {
+            write_regions: names(answer.writable_locations),
+            regions: names(answer.readable_locations),
+            has_multiple_write_regions: answer.enable_multiple_write_locations,
+            consistency: answer.user_consistency_policy.default_consistency_level,
+        })
+    }
+
+    /// Refuses an account that cannot hold leases, and pins the one write region where there are several.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] with what to change.
+    pub(crate) fn check_for_leases(&self, options: Options) -> Result<Options> {
+        let refuse = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
+        if self.consistency > Consistency::Session {
+            return refuse(format!(
+                "the default consistency of the account is {:?}, with which a host may not see its own lease: set it to \
+                 Session or stronger, or keep leases in another account",
+                self.consistency
+            ));
+        }
+        if !self.has_multiple_write_regions || self.write_regions.len() < 2 {
+            return Ok(options);
+        }
+        let regions = self.write_regions.join(", ");
+        let Some(pinned) = options.pinned_region() else {
+            return refuse(format!(
+                "the account takes writes in several regions ({regions}), so two hosts could own one lease: pin one of \
+                 them with Options::write_region, the same on every host, or keep leases in an account with one write \
+                 region"
+            ));
+        };
+        if !self.write_regions.iter().any(|region| region == pinned) {
+            return refuse(format!("{pinned:?} is no write region of the account: use one of {regions}"));
+        }
+        let others = self.write_regions.iter().chain(&self.regions).filter(|region| *region != pinned);
+        let others: Vec<String> = others.cloned().collect();
+        Ok(options.exclude(others))
+    }
+}
+
+async fn request(endpoint: &str, credential: &Credential, clock: &dyn Clock) -> Result<Request> {
+    let url = Url::parse(endpoint).map_err(|error| {
+        let message = format!("{endpoint:?} is not a URL: expected https://<account>.documents.azure.com");
+        Error::new(ErrorKind::InvalidArgument, message).with_source(error)
+    })?;
+    let date = http_date(clock.wall());
+    let authorization = match credential {
+        Credential::Key(key) => {
+            let text = format!("get\n\n\n{}\n\n", date.to_ascii_lowercase());
+            let signature = hmac_sha256(&text, &Secret::new(key.clone())).map_err(|error| {
+                Error::new(ErrorKind::InvalidArgument, "the key of the account is not base64").with_source(error)
+            })?;
+            format!("type=master&ver=1.0&sig={signature}")
+        }
+        Credential::Token(identity) => {
+            let token = identity.get_token(&[SCOPE], None).await.map_err(|error| {
+                Error::new(ErrorKind::Unavailable, "no token could be got for the identity").with_source(error)
+            })?;
+            format!("type=aad&ver=1.0&sig={}", token.token.secret())
+        }
+    };
+    let mut request = Request::new(url, Method::Get);
+    request.insert_header("authorization", url_encoded(&authorization));
+    request.insert_header("x-ms-date", date);
+    request.insert_header("x-ms-version", VERSION);
+    request.insert_header("accept", "application/json");
+    Ok(request)
+}
+
+fn http_date(time: Timestamp) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or_default();
+    let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(HTTP_DATE).unwrap_or_default()
+}
+
+/// Everything but letters, digits and `-._~` escaped.
+fn url_encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(multiple: bool, regions: &[&str], consistency: Consistency) -> AccountProperties {
+        let regions: Vec<String> = regions.iter().map(|region| (*region).to_owned()).collect();
+        let write_regions = regions.clone();
+        AccountProperties { write_regions, regions, has_multiple_write_regions: multiple, consistency }
+    }
+
+    #[test]
+    fn an_account_tells_regions_and_consistency() {
+        let body = br#"{"id":"shop","writableLocations":[{"name":"West Europe","databaseAccountEndpoint":"https://x"}],
+            "readableLocations":[{"name":"West Europe","databaseAccountEndpoint":"https://x"}],
+            "enableMultipleWriteLocations":false,"userConsistencyPolicy":{"defaultConsistencyLevel":"Session"}}"#;
+        assert_eq!(AccountProperties::parse(body).unwrap(), account(false, &["West Europe"], Consistency::Session));
+    }
+
+    #[test]
+    fn weak_consistency_is_refused_for_leases() {
+        for weak in [Consistency::ConsistentPrefix, Consistency::Eventual] {
+            let error = account(false, &["a"], weak).check_for_leases(Options::new()).unwrap_err();
+            assert!(error.message().contains("set it to Session or stronger"), "{error}");
+        }
+        for good in [Consistency::Session, Consistency::BoundedStaleness, Consistency::Strong] {
+            assert!(account(false, &["a"], good).check_for_leases(Options::new()).is_ok());
+        }
+    }
+
+    #[test]
+    fn several_write_regions_are_refused_for_leases_unless_one_is_pinned() {
+        let several = account(true, &["a", "b", "c"], Consistency::Session);
+        let error = several.check_for_leases(Options::new()).unwrap_err();
+        assert!(error.message().contains("pin one of them with Options::write_region"), "{error}");
+        let error = several.check_for_leases(Options::new().write_region("d")).unwrap_err();
+        assert!(error.message().contains("use one of a, b, c"), "{error}");
+        let pinned = several.check_for_leases(Options::new().write_region("b")).unwrap();
+        assert_eq!(pinned.excluded(), ["a", "c"]);
+        assert!(account(true, &["a"], Consistency::Session).check_for_leases(Options::new()).is_ok());
+        assert!(account(false, &["a", "b"], Consistency::Session).check_for_leases(Options::new()).is_ok());
+    }
+
+    #[test]
+    fn dates_and_headers_are_written_as_the_service_wants_them() {
+        assert_eq!(http_date(Timestamp::from_secs(1_700_000_000)), "Tue, 14 Nov 2023 22:13:20 GMT");
+        assert_eq!(url_encoded("type=master&sig=a+/="), "type%3Dmaster%26sig%3Da%2B%2F%3D");
+    }
+}

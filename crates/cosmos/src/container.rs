@@ -1,0 +1,204 @@
+//! A container of an account: opened through the caller's client.
+
+use std::{fmt, sync::Arc};
+
+use azure_data_cosmos::{
+    ContainerClient, CosmosClient, CosmosError,
+    diagnostics::DiagnosticsContext,
+    models::{ContainerProperties, TimeToLive},
+};
+use changefeed_core::{
+    Container, ContainerIdentity, Error, ErrorKind, PartitionKeyDefinition, PhysicalRange, ResourceId, Result, StoreId,
+    check_name,
+};
+use parking_lot::Mutex;
+
+use crate::{
+    account_properties::AccountProperties,
+    body,
+    error::{Call, charge, failed, timed_out},
+    key,
+    options::{Budget, Budgets, Options},
+    timer::within,
+};
+
+/// A container of Azure Cosmos DB.
+///
+/// ```no_run
+/// # async fn example(client: azure_data_cosmos::CosmosClient) -> changefeed_core::Result<()> {
+/// use changefeed_cosmos::CosmosContainer;
+///
+/// let orders = CosmosContainer::open(&client, "shop", "orders").await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct CosmosContainer {
+    pub(crate) client: ContainerClient,
+    pub(crate) identity: ContainerIdentity,
+    pub(crate) options: Options,
+    pub(crate) budgets: Budgets,
+    /// The ranges as last read, to find one by its id.
+    pub(crate) ranges: Mutex<Vec<PhysicalRange>>,
+}
+
+impl CosmosContainer {
+    /// Opens a container through the caller's client, with all settings at their defaults. Reads its settings once; the
+    /// identity needs the data action `readMetadata` for it.
+    ///
+    /// A container for leases is better opened with [`CosmosContainer::open_leases`], which refuses what would break them.
+    ///
+    /// # Errors
+    /// `ContainerNotFound`, `Forbidden`, and `Unavailable` or `Timeout` if the account cannot be reached.
+    pub async fn open(client: &CosmosClient, database: &str, container: &str) -> Result<Container> {
+        Self::open_with(client, database, container, Options::new()).await
+    }
+
+    /// Opens a container with settings.
+    ///
+    /// # Errors
+    /// See [`CosmosContainer::open`].
+    pub async fn open_with(
+        client: &CosmosClient,
+        database: &str,
+        container: &str,
+        options: Options,
+    ) -> Result<Container> {
+        let (container, _) = Self::read(client, database, container, options).await?;
+        Ok(Container::new(Arc::new(container)))
+    }
+
+    /// Opens a container for leases, and refuses one that cannot hold them safely: with a `defaultTtl`, which would
+    /// delete leases; in an account with several write regions and none pinned, where a condition on an ETag holds in one
+    /// region only; in an account whose consistency is weaker than session, where a host may not see its own writes.
+    ///
+    /// `account` comes from [`AccountProperties::read`]: the SDK does not show these settings of its client.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] with the setting to change; otherwise see [`CosmosContainer::open`].
+    pub async fn open_leases(
+        client: &CosmosClient,
+        database: &str,
+        container: &str,
+        account: &AccountProperties,
+        options: Options,
+    ) -> Result<Container> {
+        let options = account.check_for_leases(options)?;
+        let (opened, properties) = Self::read(client, database, container, options).await?;
+        check_lifetime(&properties, &format!("{database}/{container}"))?;
+        Ok(Container::new(Arc::new(opened)))
+    }
+
+    async fn read(
+        client: &CosmosClient,
+        database: &str,
+        name: &str,
+        options: Options,
+    ) -> Result<(Self, ContainerProperties)> {
+        let budgets = options.budgets();
+        let what = format!("open container {database}/{name}");
+        if check_name(database).is_err() || check_name(name).is_err() {
+            return Err(Error::new(ErrorKind::ContainerNotFound, format!("{what}: nothing can have this name")));
+        }
+        let opening = async {
+            let container = client.database_client(database).container_client(name, None).await?;
+            let properties = container.read(None).await?.into_model()?;
+            Ok::<_, CosmosError>((container, properties))
+        };
+        let answer = within(budgets.items.limit, opening).await;
+        let answer = answer.ok_or_else(|| timed_out(Call::Container, &what, budgets.items.limit))?;
+        let (container, properties) = answer.map_err(|error| failed(Call::Container, &what, error))?;
+        let identity = identity(client, database, &properties)?;
+        let ranges = Mutex::default();
+        Ok((Self { client: container, identity, options, budgets, ranges }, properties))
+    }
+
+    pub(crate) fn definition(&self) -> &PartitionKeyDefinition {
+        &self.identity.partition_key
+    }
+
+    /// `read changes of shop/orders`.
+    pub(crate) fn what(&self, doing: &str) -> String {
+        format!("{doing} {}/{}", self.identity.database_name, self.identity.container_name)
+    }
+
+    /// Checks that this is still the container that was opened. The SDK addresses containers by name, and goes on by itself
+    /// in another one that gets the name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ContainerNotFound`] if it is not.
+    pub(crate) async fn check_identity(&self) -> Result<()> {
+        let reading = async { self.client.read(None).await?.into_model() };
+        let found = self.call(Call::Feed, "read the settings of", &self.budgets.items, reading).await?;
+        let rid = found.system_properties.resource_id.as_deref().and_then(ResourceId::try_parse);
+        if rid == Some(self.identity.container) { Ok(()) } else { Err(self.replaced()) }
+    }
+
+    pub(crate) fn replaced(&self) -> Error {
+        let message = self.what("another container has the name of");
+        Error::new(ErrorKind::ContainerNotFound, format!("{message}, which was deleted: open it again"))
+    }
+
+    /// Waits for an answer as long as the budget allows.
+    pub(crate) async fn call<T>(
+        &self,
+        call: Call,
+        doing: &str,
+        budget: &Budget,
+        answer: impl Future<Output = azure_data_cosmos::Result<T>> + Send,
+    ) -> Result<T> {
+        match within(budget.limit, answer).await {
+            Some(answer) => answer.map_err(|error| failed(call, &self.what(doing), error)),
+            None => Err(timed_out(call, &self.what(doing), budget.limit)),
+        }
+    }
+}
+
+impl fmt::Debug for CosmosContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ContainerIdentity { database_name, container_name, account_host, .. } = &self.identity;
+        write!(f, "CosmosContainer({database_name}/{container_name} at {account_host})")
+    }
+}
+
+/// Who a container is.
+fn identity(client: &CosmosClient, database: &str, properties: &ContainerProperties) -> Result<ContainerIdentity> {
+    let endpoint = client.endpoint();
+    let account_host = endpoint.host_str().unwrap_or_default().to_ascii_lowercase();
+    // An account has one name for ever. Servers on one machine differ by their port.
+    let store = match endpoint.port() {
+        Some(port) => format!("{account_host}:{port}"),
+        None => account_host.clone(),
+    };
+    let rid = properties.system_properties.resource_id.as_deref().unwrap_or_default();
+    let container: ResourceId = body::rid(rid)?;
+    Ok(ContainerIdentity {
+        store: StoreId::new(store)?,
+        account_host,
+        database_name: database.to_owned(),
+        container_name: properties.id.to_string(),
+        database: container.database_part(),
+        container,
+        partition_key: key::definition(&properties.partition_key)?,
+    })
+}
+
+/// Refuses a container in which leases would expire.
+fn check_lifetime(properties: &ContainerProperties, name: &str) -> Result<()> {
+    match properties.default_ttl {
+        // Off, or for items that have a `ttl` of their own: only the lock of the start has one.
+        TimeToLive::Forever | TimeToLive::NoDefault => Ok(()),
+        TimeToLive::Seconds(seconds) => {
+            let message = format!(
+                "container {name} deletes items after {seconds} s (defaultTtl), leases among them: set its defaultTtl to \
+                 -1 or turn it off, or use another container for leases"
+            );
+            Err(Error::new(ErrorKind::InvalidArgument, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The charge of an answer.
+pub(crate) fn charge_of(diagnostics: &Arc<DiagnosticsContext>) -> f64 {
+    charge(diagnostics)
+}

@@ -1,0 +1,251 @@
+//! One page of the feed: the range that was asked for and no other, from a raw ETag to a raw ETag.
+
+use azure_data_cosmos::{
+    feed::{ContinuationToken, FeedPage},
+    models::ChangeFeedItem,
+    options::{ChangeFeedMode, ChangeFeedOptions, ChangeFeedStartFrom, MaxItemCountHint},
+};
+use changefeed_core::{
+    Change, ChangePage, Continuation, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, ResourceId, Response,
+    Result, StartFrom, Timestamp,
+};
+use futures_util::StreamExt as _;
+use serde_json::Value;
+
+use crate::{
+    change,
+    container::{CosmosContainer, charge_of},
+    error::Call,
+    ranges::{page_size, range_id, scope},
+    token,
+};
+
+const READING: &str = "read changes of";
+
+/// The longest ETag that is sent: it goes into a header.
+const MAX_ETAG_BYTES: usize = 4096;
+
+type Page = FeedPage<ChangeFeedItem<Value>>;
+
+/// Where a read begins, in the words of the SDK.
+struct Start {
+    from: ChangeFeedStartFrom,
+    /// The ETag to go on after.
+    etag: Option<String>,
+    token: Option<ContinuationToken>,
+}
+
+impl CosmosContainer {
+    pub(crate) async fn read_page(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
+        let size = page_size(request.max_items)?;
+        let range = match &request.physical {
+            None => request.range.clone(),
+            Some(id) => self.range_of(id).await?.intersection(&request.range).ok_or_else(|| {
+                let message = format!("range {} has no key in {}", id, request.range);
+                Error::new(ErrorKind::BadRange, message)
+            })?,
+        };
+        let mut answer = self.attempt(&request, &range, size).await;
+        // The SDK may remember ranges that were merged since: listing them makes it forget.
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::RangeGone) && self.is_in_one(&range).await {
+            answer = self.attempt(&request, &range, size).await;
+        }
+        let (page, etag) = match answer {
+            Err(error) if request.mode == Mode::AllVersions => return Err(self.explain_refusal(error).await),
+            other => other?,
+        };
+        let page = self.page(&request, page, etag)?;
+        if is_doubtful(&request.start, &page) {
+            self.check_identity().await?;
+        }
+        Ok(page)
+    }
+
+    /// Whether one physical range has all of these keys now.
+    async fn is_in_one(&self, range: &FeedRange) -> bool {
+        let listed = self.listed_ranges().await.unwrap_or_default();
+        listed.iter().any(|live| live.intersection(range).as_ref() == Some(range))
+    }
+
+    /// Asks once for the page, as far as the SDK knows the ranges.
+    async fn attempt(
+        &self,
+        request: &ReadChanges,
+        range: &FeedRange,
+        size: MaxItemCountHint,
+    ) -> Result<(Page, String)> {
+        let start = self.start(request, range)?;
+        let mode = match request.mode {
+            Mode::LatestVersion => ChangeFeedMode::LatestVersion,
+            Mode::AllVersions => ChangeFeedMode::AllVersionsAndDeletes,
+        };
+        let mut options = ChangeFeedOptions::default()
+            .with_operation_options(self.budgets.feed.sdk.clone())
+            .with_max_item_count(size)
+            .with_mode(mode);
+        if let Some(token) = &start.token {
+            options = options.with_continuation_token(token.clone());
+        }
+        self.fetch(range, start, options).await
+    }
+
+    fn start(&self, request: &ReadChanges, range: &FeedRange) -> Result<Start> {
+        let bare = |from| Ok(Start { from, etag: None, token: None });
+        if request.mode == Mode::AllVersions && !matches!(request.start, StartFrom::Now | StartFrom::Continuation(_)) {
+            let message = "all-versions mode starts at now or at a continuation, not at the beginning or at a time";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        match (&request.start, request.not_before) {
+            (StartFrom::Now, _) => bare(ChangeFeedStartFrom::Now),
+            (StartFrom::Beginning, None) => bare(ChangeFeedStartFrom::Beginning),
+            (StartFrom::Beginning, Some(moment)) => bare(ChangeFeedStartFrom::PointInTime(token::moment(moment)?)),
+            (StartFrom::Time(time), skip) => {
+                let moment = skip.map_or(*time, |skip| skip.max(*time));
+                bare(ChangeFeedStartFrom::PointInTime(token::moment(moment)?))
+            }
+            (StartFrom::Continuation(continuation), skip) => {
+                let etag = self.checked(continuation)?.to_owned();
+                let skip = skip.filter(|_| request.mode == Mode::LatestVersion);
+                let token = token::resume(&self.identity.container, range, &etag, request.mode, skip)?;
+                let token = Some(ContinuationToken::from_string(token));
+                // What the start says beside a token is sent for ranges that the token does not name.
+                Ok(Start { from: ChangeFeedStartFrom::Beginning, etag: Some(etag), token })
+            }
+        }
+    }
+
+    /// The ETag of a continuation, if it can be one.
+    fn checked<'a>(&self, continuation: &'a Continuation) -> Result<&'a str> {
+        let own = &self.identity.container;
+        if let Some(container) = continuation.container().filter(|container| *container != own) {
+            let message = format!("continuation {continuation} belongs to container {container}, not to {own}");
+            return Err(Error::new(ErrorKind::ForeignContinuation, format!("{message}: start this one again")));
+        }
+        let etag = continuation.token();
+        let printable = etag.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        // `*` is not a position: it means now, and would skip.
+        let good = !etag.is_empty() && etag != "*" && etag.len() <= MAX_ETAG_BYTES && printable;
+        good.then_some(etag).ok_or_else(|| {
+            let message =
+                format!("{continuation} is not a continuation of Azure Cosmos DB: expected the ETag of a page");
+            Error::new(ErrorKind::BadContinuation, message)
+        })
+    }
+
+    /// Reads the page, with both checks of the token: before the request that the SDK goes on where it should, after it
+    /// that the page is of the whole range.
+    async fn fetch(&self, range: &FeedRange, start: Start, options: ChangeFeedOptions) -> Result<(Page, String)> {
+        let budget = &self.budgets.feed;
+        let call = if start.etag.is_some() { Call::FeedAfter } else { Call::Feed };
+        let planning = self.client.query_change_feed::<Value>(scope(range)?, start.from, Some(options));
+        let mut pages = self.call(call, READING, budget, planning).await?;
+        if let Some(etag) = &start.etag {
+            let planned = pages.to_continuation_token().map_err(|error| self.feed_failed(call, error))?;
+            token::accepted(planned.as_str(), range, etag)?;
+        }
+        let reading = async { pages.next().await.transpose() };
+        let page = self.call(call, READING, budget, reading).await?;
+        let page = page.ok_or_else(|| Error::new(ErrorKind::Unavailable, self.what("the feed ended:")))?;
+        let after = pages.to_continuation_token().map_err(|error| self.feed_failed(call, error))?;
+        Ok((page, token::position(after.as_str(), range)?))
+    }
+
+    fn feed_failed(&self, call: Call, error: azure_data_cosmos::CosmosError) -> Error {
+        crate::error::failed(call, &self.what(READING), error)
+    }
+
+    fn page(&self, request: &ReadChanges, page: Page, etag: String) -> Result<Response<ChangePage>> {
+        let physical = range_id(page.headers().partition_key_range_id())?;
+        if let Some(asked) = request.physical.as_ref().filter(|asked| **asked != physical) {
+            let message = format!("range {asked} was merged into range {physical}: read the feed ranges again");
+            return Err(Error::new(ErrorKind::RangeGone, message));
+        }
+        let session = page.headers().session_token().and_then(|token| session_lsn(token.as_str()));
+        let told = page.headers().lsn().or(session).unwrap_or_default();
+        let charge = charge_of(&page.diagnostics());
+        let decode = |entry| change::decode(entry, request.mode, Lsn::new(told));
+        let changes = page.items().iter().map(decode).collect::<Result<Vec<_>>>()?;
+        let is_foreign = |rid: &ResourceId| rid.container_part() != Some(self.identity.container);
+        if changes.iter().filter_map(|change| change.rid.as_ref()).any(is_foreign) {
+            return Err(self.replaced());
+        }
+        let newest = changes.iter().map(|change| change.lsn.get()).fold(told, u64::max);
+        let page = ChangePage {
+            changes: changes.into_iter().filter(|change| is_wanted(change, request.not_before)).collect(),
+            continuation: Continuation::new(etag, self.identity.container),
+            newest_lsn: Lsn::new(newest),
+            remaining: None,
+            physical,
+        };
+        Ok(Response::new(page, charge))
+    }
+
+    /// Finds out why all-versions mode was refused: the answers to a container without retention, to a position that has
+    /// left it and to a bad position have the same status.
+    async fn explain_refusal(&self, error: Error) -> Error {
+        if !matches!(error.kind(), ErrorKind::BadContinuation | ErrorKind::InvalidArgument) {
+            return error;
+        }
+        let reading = async { self.client.read(None).await?.into_model() };
+        let read = self.call(Call::Container, "read the settings of", &self.budgets.items, reading).await;
+        let Ok(properties) = read else { return error };
+        let name = format!("{}/{}", self.identity.database_name, self.identity.container_name);
+        if properties.change_feed_policy.and_then(|policy| policy.retention_duration()).is_none() {
+            let message = format!("container {name} keeps no versions: turn on all versions and deletes for it");
+            return Error::new(ErrorKind::Unsupported, message).with_source(error);
+        }
+        let says = |word: &str| source_text(&error).contains(word);
+        if error.kind() == ErrorKind::BadContinuation && (says("retention") || says("expired")) {
+            let message = format!("changes after this continuation have left the retention of {name}: start again");
+            return Error::new(ErrorKind::ContinuationExpired, message).with_source(error);
+        }
+        error
+    }
+}
+
+fn source_text(error: &Error) -> String {
+    let mut text = String::new();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Whether an empty page may come from another container that has got the name of this one: it begins there, or the feed
+/// ends before the position. A page with items shows whose they are.
+fn is_doubtful(start: &StartFrom, page: &ChangePage) -> bool {
+    let StartFrom::Continuation(after) = start else { return page.changes.is_empty() };
+    let position = after.token().trim_matches('"').parse::<u64>();
+    page.changes.is_empty() && position.is_ok_and(|position| page.newest_lsn.get() < position)
+}
+
+/// Whether a change is to be shown. The service compares whole seconds.
+fn is_wanted(change: &Change, not_before: Option<Timestamp>) -> bool {
+    not_before.is_none_or(|moment| change.timestamp.as_secs() >= moment.as_secs())
+}
+
+/// The LSN in a session token: `range:lsn` or `range:version#lsn#region=lsn…`.
+fn session_lsn(token: &str) -> Option<u64> {
+    let (_, rest) = token.split_once(':')?;
+    rest.split('#').nth(usize::from(rest.contains('#')))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lsn_of_a_session_token_is_found_in_both_forms() {
+        for (token, lsn) in [
+            ("0:7052", Some(7052)),
+            ("12:-1#7052", Some(7052)),
+            ("0:1#7052#3=8#4=9", Some(7052)),
+            ("", None),
+            ("0:x", None),
+        ] {
+            assert_eq!(session_lsn(token), lsn, "{token}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Settings of a container: how long its calls may take, and which regions they use.
+
+use std::{sync::Arc, time::Duration};
+
+use azure_data_cosmos::options::{
+    BinaryEncodingOptions, ContentResponseOnWrite, EndToEndOperationLatencyPolicy, ExcludedRegions, OperationOptions,
+    OperationOptionsBuilder, ThrottlingRetryOptionsBuilder,
+};
+use changefeed_core::{Clock, SystemClock};
+
+/// How often the SDK repeats a throttled request by itself. More would hide it from the processor, whose back-off looks
+/// after all leases.
+const THROTTLED_REPEATS: u32 = 2;
+
+/// How often the SDK goes to another region, or waits for a session to be readable, within one call.
+const FAILOVERS: u32 = 3;
+
+/// What is added to the SDK's own time limit before a call is given up from outside: the SDK knows better what happened.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Settings of a container.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed_cosmos::Options;
+///
+/// let options = Options::new().feed_timeout(Duration::from_secs(8)).item_timeout(Duration::from_secs(3));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Options {
+    feed_timeout: Duration,
+    item_timeout: Duration,
+    excluded_regions: Vec<String>,
+    write_region: Option<String>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// All settings at their defaults.
+    pub fn new() -> Self {
+        Self {
+            feed_timeout: Duration::from_secs(10),
+            item_timeout: Duration::from_secs(5),
+            excluded_regions: Vec::new(),
+            write_region: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// How long a page of the feed, or the feed ranges, may take, with all repetitions of the SDK. At least 1 s. Keep it
+    /// below the renew interval of the processor's leases. Default: 10 s; the default renew interval is 17 s.
+    pub fn feed_timeout(mut self, timeout: Duration) -> Self {
+        self.feed_timeout = timeout;
+        self
+    }
+
+    /// How long a read, write or listing of items may take, with all repetitions of the SDK: these are the calls that
+    /// leases are kept with, apart from those of the feed. At least 1 s. Keep it below the renew interval. Default: 5 s.
+    pub fn item_timeout(mut self, timeout: Duration) -> Self {
+        self.item_timeout = timeout;
+        self
+    }
+
+    /// Regions that no call goes to. Default: none.
+    pub fn excluded_regions(mut self, regions: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.excluded_regions = regions.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The one region that leases are kept in, for accounts that take writes in several: the same on every host.
+    /// [`CosmosContainer::open_leases`](crate::CosmosContainer::open_leases) excludes the others. Default: none, and such
+    /// accounts are refused for leases.
+    pub fn write_region(mut self, region: impl Into<String>) -> Self {
+        self.write_region = Some(region.into());
+        self
+    }
+
+    /// Where the time comes from that is given to deletes, for which the service tells none. Default: the operating
+    /// system.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    pub(crate) fn pinned_region(&self) -> Option<&str> {
+        self.write_region.as_deref()
+    }
+
+    /// Excludes further regions.
+    pub(crate) fn exclude(mut self, regions: impl IntoIterator<Item = String>) -> Self {
+        self.excluded_regions.extend(regions);
+        self.excluded_regions.sort();
+        self.excluded_regions.dedup();
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn excluded(&self) -> &[String] {
+        &self.excluded_regions
+    }
+
+    pub(crate) fn time(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(crate) fn budgets(&self) -> Budgets {
+        Budgets { feed: self.budget(self.feed_timeout), items: self.budget(self.item_timeout) }
+    }
+
+    fn budget(&self, timeout: Duration) -> Budget {
+        let policy = EndToEndOperationLatencyPolicy::new(timeout);
+        let limit = policy.timeout() + GRACE;
+        let throttling = ThrottlingRetryOptionsBuilder::new()
+            .with_max_retry_count(THROTTLED_REPEATS)
+            .with_max_retry_wait_time(timeout / 2)
+            .build();
+        let mut sdk = OperationOptionsBuilder::new()
+            .with_end_to_end_latency_policy(policy)
+            .with_throttling_retry_options(throttling)
+            .with_max_failover_retry_count(FAILOVERS)
+            .with_max_session_retry_count(FAILOVERS)
+            // Leases want the time of the service, which is in the body.
+            .with_content_response_on_write(ContentResponseOnWrite::Enabled)
+            // Bodies are passed on as they are.
+            .with_binary_encoding(BinaryEncodingOptions::new().with_enabled(false));
+        if !self.excluded_regions.is_empty() {
+            let excluded: ExcludedRegions = self.excluded_regions.iter().cloned().collect();
+            sdk = sdk.with_excluded_regions(excluded);
+        }
+        Budget { sdk: sdk.build(), limit }
+    }
+}
+
+/// The limits of the two kinds of calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Budgets {
+    pub(crate) feed: Budget,
+    pub(crate) items: Budget,
+}
+
+/// The limits of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    pub(crate) sdk: OperationOptions,
+    /// When the call is given up from outside.
+    pub(crate) limit: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feed_and_items_have_budgets_of_their_own() {
+        let options = Options::new().feed_timeout(Duration::from_secs(8)).item_timeout(Duration::from_secs(3));
+        let Budgets { feed, items } = options.budgets();
+        assert_eq!((feed.limit, items.limit), (Duration::from_millis(8500), Duration::from_millis(3500)));
+        let timeout = |budget: &Budget| budget.sdk.end_to_end_latency_policy.as_ref().map(|policy| policy.timeout());
+        assert_eq!(timeout(&feed), Some(Duration::from_secs(8)));
+        assert_eq!(timeout(&items), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn all_repetitions_fit_below_the_default_renew_interval() {
+        let Budgets { feed, items } = Options::new().budgets();
+        let renew = Duration::from_secs(17);
+        for budget in [feed, items] {
+            assert!(budget.limit < renew);
+            let throttling = budget.sdk.throttling_retry_options.unwrap();
+            assert!(throttling.max_retry_count.unwrap() <= 2 && throttling.max_retry_wait_time.unwrap() < budget.limit);
+        }
+    }
+}

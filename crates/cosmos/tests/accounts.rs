@@ -1,0 +1,239 @@
+//! Accounts as they are: several write regions, weak consistency, lifetimes, wrong keys, nobody there. Where the server
+//! cannot show an account, a small one beside it answers for the account.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::large_futures, reason = "those of the SDK are, and a test has room for them")]
+
+mod support;
+
+use changefeed_core::{
+    Catalog, ContainerSpec, DatabaseSpec, Epk, ErrorKind, PartitionKeyDefinition, RangeId, Result, TimeToLive,
+};
+use changefeed_cosmos::{Account, AccountProperties, Consistency, CosmosContainer, Credential, Options};
+use changefeed_embedded::Engine;
+use changefeed_server::Server;
+use serde_json::{Value, json};
+use support::{KEY, OnSdk, connect, on_sdk};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinSet,
+};
+
+struct Stage {
+    engine: Engine,
+    server: Server,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let engine = Engine::in_memory().unwrap();
+        let server = Server::builder(engine.catalog()).listen(([127, 0, 0, 1], 0).into()).start().await.unwrap();
+        engine.catalog().create_database(DatabaseSpec::new("shop")).await.unwrap();
+        let stage = Self { engine, server };
+        stage.create("leases", TimeToLive::Off).await;
+        stage
+    }
+
+    async fn create(&self, name: &str, time_to_live: TimeToLive) {
+        let spec = ContainerSpec { time_to_live, ..ContainerSpec::new(name, PartitionKeyDefinition::id()) };
+        self.engine.catalog().create_container("shop", spec).await.unwrap();
+    }
+
+    /// Something that says that the account is this one, and that its regions are at the server.
+    async fn front(&self, regions: &[&str], multiple: bool, consistency: &str) -> Front {
+        let location = |name: &&str| json!({"name": name, "databaseAccountEndpoint": self.server.endpoint()});
+        let locations: Vec<Value> = regions.iter().map(location).collect();
+        let writable = if multiple { locations.clone() } else { locations[..1].to_vec() };
+        Front::start(json!({
+            "id": "shop", "_rid": "shop.documents.azure.com", "_self": "", "_dbs": "//dbs/", "media": "//media/",
+            "addresses": "//addresses/", "writableLocations": writable, "readableLocations": locations,
+            "enableMultipleWriteLocations": multiple,
+            "userConsistencyPolicy": {"defaultConsistencyLevel": consistency},
+            "userReplicationPolicy": {"asyncReplication": false, "minReplicaSetSize": 1, "maxReplicasetSize": 4},
+            "systemReplicationPolicy": {"minReplicaSetSize": 1, "maxReplicasetSize": 4},
+            "readPolicy": {"primaryReadCoefficient": 1, "secondaryReadCoefficient": 1}, "queryEngineConfiguration": "{}"
+        }))
+        .await
+    }
+}
+
+/// Answers every request with the account.
+struct Front {
+    endpoint: String,
+    _task: JoinSet<()>,
+}
+
+impl Front {
+    async fn start(account: Value) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let body = account.to_string();
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") && stream.read_buf(&mut request).await.is_ok_and(|read| read > 0)
+                {
+                }
+                drop(stream.write_all(answer.as_bytes()).await);
+                drop(stream.shutdown().await);
+            }
+        });
+        Self { endpoint, _task: task }
+    }
+}
+
+impl Stage {
+    /// Opens a container for leases. The client talks to the server; what the account is, `account` says.
+    async fn open(&self, account: &str, options: Options, name: &'static str) -> Result<changefeed_core::Container> {
+        let (client, account) = (connect(self.server.endpoint()).await.client().clone(), account.to_owned());
+        let opened = on_sdk(async move {
+            let properties = AccountProperties::read(&account, &Credential::Key(KEY.to_owned())).await?;
+            CosmosContainer::open_leases(&client, "shop", name, &properties, options).await
+        });
+        Ok(OnSdk::container(&opened.await?))
+    }
+}
+
+#[tokio::test]
+async fn the_server_is_an_account_with_one_region_and_session_consistency() {
+    let stage = Stage::new().await;
+    let account = connect(stage.server.endpoint()).await;
+    let properties = account.properties();
+    assert_eq!((properties.has_multiple_write_regions, properties.consistency), (false, Consistency::Session));
+    assert_eq!((properties.write_regions.len(), properties.regions.len()), (1, 1));
+    let leases = stage.open(&stage.server.endpoint(), Options::new(), "leases").await.unwrap();
+    leases.create(&json!({"id": "1"})).await.unwrap();
+}
+
+#[tokio::test]
+async fn leases_are_refused_in_an_account_with_several_write_regions_unless_one_is_pinned() {
+    let stage = Stage::new().await;
+    let front = stage.front(&["West Europe", "North Europe"], true, "Session").await;
+    let error = stage.open(&front.endpoint, Options::new(), "leases").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("several regions (West Europe, North Europe)"), "{error}");
+    let leases = stage.open(&front.endpoint, Options::new().write_region("North Europe"), "leases").await.unwrap();
+    let written = leases.create(&json!({"id": "1"})).await.unwrap();
+    leases.replace_if(&json!({"id": "1", "n": 2}), &written.etag.unwrap()).await.unwrap();
+    // Several regions that are only read are fine.
+    let front = stage.front(&["West Europe", "North Europe"], false, "Session").await;
+    stage.open(&front.endpoint, Options::new(), "leases").await.unwrap();
+}
+
+#[tokio::test]
+async fn leases_are_refused_in_an_account_with_weak_consistency() {
+    let stage = Stage::new().await;
+    for weak in ["Eventual", "ConsistentPrefix"] {
+        let front = stage.front(&["West Europe"], false, weak).await;
+        let error = stage.open(&front.endpoint, Options::new(), "leases").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains("set it to Session or stronger"), "{error}");
+    }
+    for good in ["Strong", "BoundedStaleness"] {
+        let front = stage.front(&["West Europe"], false, good).await;
+        stage.open(&front.endpoint, Options::new(), "leases").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn leases_are_refused_in_a_container_that_deletes_them() {
+    let stage = Stage::new().await;
+    stage.create("short", TimeToLive::Seconds(60)).await;
+    stage.create("some", TimeToLive::ItemsOnly).await;
+    let error = stage.open(&stage.server.endpoint(), Options::new(), "short").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("deletes items after 60 s (defaultTtl)"), "{error}");
+    stage.open(&stage.server.endpoint(), Options::new(), "some").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_missing_container_and_a_missing_database_say_so() {
+    let stage = Stage::new().await;
+    let error = stage.open(&stage.server.endpoint(), Options::new(), "nowhere").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ContainerNotFound, "{error:?}");
+    assert!(error.message().contains("open container shop/nowhere"), "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_key_says_so() {
+    let stage = Stage::new().await;
+    let endpoint = stage.server.endpoint();
+    let wrong = Credential::Key("ZmVkY2JhOTg3NjU0MzIxMA==".to_owned());
+    let error = on_sdk(async move { Account::connect(&endpoint, wrong).await }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Forbidden);
+    assert!(error.message().contains("the credential is not accepted (401)"), "{error}");
+    let endpoint = stage.server.endpoint();
+    let odd = Credential::Key("no base64!".to_owned());
+    let error = on_sdk(async move { Account::connect(&endpoint, odd).await }).await.unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidArgument, "the key of the account is not base64"));
+}
+
+#[tokio::test]
+async fn an_account_that_cannot_be_reached_says_so() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let credential = || Credential::Key(KEY.to_owned());
+    let error = on_sdk(async move { AccountProperties::read(&endpoint, &credential()).await }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    let error = AccountProperties::read("not a url", &credential()).await.unwrap_err();
+    assert!(error.message().contains("is not a URL"), "{error}");
+    let front = Front::start(json!({"hello": "world"})).await;
+    let error = on_sdk(async move { AccountProperties::read(&front.endpoint, &credential()).await }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+}
+
+/// Databases and containers through the SDK alone.
+#[tokio::test]
+async fn databases_and_containers_are_created_listed_changed_and_deleted() {
+    let stage = Stage::new().await;
+    let account = connect(stage.server.endpoint()).await;
+    on_sdk(async move {
+        let catalog = account.catalog();
+        catalog.create_database(DatabaseSpec::new("more")).await.unwrap();
+        let again = catalog.create_database(DatabaseSpec::new("more")).await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::AlreadyExists);
+        let names: Vec<_> = catalog.list_databases().await.unwrap().into_iter().map(|info| info.name).collect();
+        assert_eq!(names, ["more", "shop"]);
+        let mut spec = ContainerSpec::new("items", PartitionKeyDefinition::hierarchical(["/a", "/b"]).unwrap());
+        spec.time_to_live = TimeToLive::Seconds(90);
+        catalog.create_container("more", spec.clone()).await.unwrap();
+        let listed = catalog.list_containers("more").await.unwrap();
+        assert_eq!((listed.len(), &listed[0].spec.partition_key), (1, &spec.partition_key));
+        assert_eq!(listed[0].spec.time_to_live, TimeToLive::Seconds(90));
+        spec.time_to_live = TimeToLive::Off;
+        spec.all_versions_retention = Some(std::time::Duration::from_secs(600));
+        let replaced = catalog.replace_container("more", spec.clone()).await.unwrap();
+        assert_eq!(
+            (replaced.spec.time_to_live, replaced.spec.all_versions_retention),
+            (TimeToLive::Off, spec.all_versions_retention)
+        );
+        catalog.container("more", "items").await.unwrap();
+        unsupported(&*catalog).await;
+        catalog.delete_container("more", "items").await.unwrap();
+        let gone = catalog.container("more", "items").await.unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::ContainerNotFound);
+        catalog.delete_database("more").await.unwrap();
+        let gone = catalog.delete_database("more").await.unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::DatabaseNotFound);
+    })
+    .await;
+}
+
+/// What the service does by its own decision.
+async fn unsupported(catalog: &dyn Catalog) {
+    let zero = RangeId::from(0);
+    let split = catalog.split("more", "items", &zero, None::<Epk>).await.unwrap_err();
+    let merge = catalog.merge("more", "items", [&zero, &zero]).await.unwrap_err();
+    let mut several = ContainerSpec::new("several", PartitionKeyDefinition::id());
+    several.ranges = 3;
+    let several = catalog.create_container("more", several).await.unwrap_err();
+    for error in [split, merge, several] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+    }
+}

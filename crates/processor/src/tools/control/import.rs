@@ -1,0 +1,332 @@
+//! Import: the documents of an archive become those of a processor, fenced against hosts that run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use changefeed_core::{Error, ErrorKind, ReadChanges, Result, StartFrom, StoreId};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    archive::LeaseArchive,
+    handle::Control,
+    liveness::{OwnerState, owner_state},
+    seek::{Position, position},
+};
+use crate::{
+    lease::{
+        document::{InfoDocument, LeaseDocument},
+        prefix::LeaseToken,
+        ranges::live_from,
+        store::{LeaseStore, Listing, StoredLease},
+        update::end_ownership,
+    },
+    tools::snapshot::read_info,
+};
+
+/// What becomes of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ImportAction {
+    /// The archive has it, and the lease container did not.
+    Create,
+    /// Both have it: the position of the archive counts.
+    Replace,
+    /// The lease container has it, and the archive does not.
+    Delete,
+}
+
+/// A lease that was, or would be, imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ImportedLease {
+    /// The lease.
+    pub lease: LeaseToken,
+    /// What becomes of it.
+    pub action: ImportAction,
+    /// Where it stood.
+    pub from: Option<Position>,
+    /// Where it stands afterwards.
+    pub to: Option<Position>,
+}
+
+/// An import about to happen.
+#[derive(Debug)]
+#[must_use = "nothing happens before `apply`"]
+pub struct Import {
+    control: Control,
+    archive: LeaseArchive,
+    other_store: bool,
+    force: bool,
+}
+
+/// An import that was found possible.
+struct Plan {
+    store: LeaseStore,
+    info: InfoDocument,
+    leases: Vec<(LeaseDocument, Option<StoredLease>)>,
+    deletes: Vec<StoredLease>,
+}
+
+impl Control {
+    /// Makes the documents of an archive those of this processor, whose name may be another: leases of the archive are
+    /// created or replaced, and those that it does not have are deleted. All are free afterwards; pauses, users'
+    /// properties and what is known of failures come with them.
+    ///
+    /// Nothing happens before [`Import::apply`].
+    pub fn import(&self, archive: LeaseArchive) -> Import {
+        Import { control: self.clone(), archive, other_store: false, force: false }
+    }
+}
+
+impl Import {
+    /// Accepts positions of another store or container than the monitored one: right if it is a restored copy of the
+    /// one that the archive comes from, otherwise changes are skipped or repeated. Default: refused.
+    pub fn accept_other_store(mut self, accept: bool) -> Self {
+        self.other_store = accept;
+        self
+    }
+
+    /// Imports also while hosts are alive: they lose their leases, and what they did since their last checkpoint may be
+    /// delivered again. Default: refused.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// What [`Import::apply`] would do now. Everything is checked, nothing is written.
+    ///
+    /// # Errors
+    /// `ForeignContinuation` if the positions are of another store or container, `Locked` if hosts are alive,
+    /// `InvalidArgument` if a document of the archive cannot be read, `BadContinuation` for a position that the feed does
+    /// not have, and those of the stores.
+    pub async fn dry_run(&self) -> Result<Vec<ImportedLease>> {
+        Ok(self.plan().await?.shown())
+    }
+
+    /// Writes the documents: `.info` first, then leases, each by a compare-and-swap under a new epoch; last, leases that
+    /// the archive does not have are deleted. An import that was interrupted loses nothing, and can be repeated.
+    ///
+    /// # Errors
+    /// As for [`Import::dry_run`]; `Unavailable` if a host writes meanwhile: leases before it were imported, so stop the
+    /// hosts and try again.
+    pub async fn apply(&self) -> Result<Vec<ImportedLease>> {
+        let plan = self.plan().await?;
+        let now = self.control.clock().wall();
+        write_info(&plan.store, &plan.info).await?;
+        for (document, existing) in &plan.leases {
+            let mut document = document.clone();
+            document.touch(now);
+            match existing {
+                Some(existing) => drop(plan.store.replace(&document, &existing.etag).await.map_err(changed)?),
+                None => {
+                    let token = document.token.clone();
+                    if plan.store.create(document).await?.is_none() {
+                        return Err(meanwhile(&token));
+                    }
+                }
+            }
+        }
+        for lease in &plan.deletes {
+            match plan.store.delete(lease).await {
+                Err(error) if error.kind() != ErrorKind::ItemNotFound => return Err(changed(error)),
+                _ => {}
+            }
+        }
+        Ok(plan.shown())
+    }
+
+    async fn plan(&self) -> Result<Plan> {
+        self.check_store()?;
+        let store = self.control.lease_store()?;
+        let listing = store.list().await?;
+        self.check_hosts(&store, &listing).await?;
+        let documents = self.documents(&store)?;
+        self.check_positions(&documents).await?;
+        let info = self.info(&store, read_info(&store).await?)?;
+        let imported: BTreeSet<LeaseToken> = documents.keys().cloned().collect();
+        let existing = listing.leases.iter().chain(&listing.duplicates);
+        let deletes = existing.clone().filter(|lease| !imported.contains(&lease.document.token)).cloned().collect();
+        let leases = documents.into_values().map(|mut document| {
+            let existing = listing.find(&document.token).filter(|lease| lease.document.id == document.id).cloned();
+            raise(&mut document, existing.as_ref().map(|lease| &lease.document));
+            (document, existing)
+        });
+        Ok(Plan { info, leases: leases.collect(), deletes, store })
+    }
+
+    fn check_store(&self) -> Result<()> {
+        let (from, to) = (&self.archive.monitored, self.control.monitored());
+        let same = from.store == to.store && from.resource_id == to.resource_id;
+        if same || self.other_store {
+            return Ok(());
+        }
+        let message = format!(
+            "the archive has positions in container {}/{} of store {}, but {}/{} is another container or in another store \
+             ({}): they could skip changes; accept them only if it is a restored copy",
+            from.database, from.container, from.store, to.database, to.container, to.store
+        );
+        Err(Error::new(ErrorKind::ForeignContinuation, message))
+    }
+
+    async fn check_hosts(&self, store: &LeaseStore, listing: &Listing) -> Result<()> {
+        if self.force {
+            return Ok(());
+        }
+        let (now, expiration) = (self.control.clock().wall(), self.control.timing.expiration);
+        let alive = |lease: &&StoredLease| owner_state(listing, lease, now, expiration) == OwnerState::Alive;
+        let owners: BTreeSet<&str> =
+            listing.leases.iter().filter(alive).filter_map(|lease| lease.document.owner.as_deref()).collect();
+        let lock = store.prefix().lock_id();
+        let message = if !owners.is_empty() {
+            let owners: Vec<&str> = owners.into_iter().collect();
+            format!("hosts are alive: {}; stop them, then import", owners.join(", "))
+        } else if store.read_raw(&lock, store.partition_key_field(&lock).as_deref()).await?.is_some() {
+            format!("a host is creating leases, or died while it did: {lock} exists; stop hosts, then import")
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Locked, message))
+    }
+
+    /// The leases of the archive as they would be stored here, free.
+    fn documents(&self, store: &LeaseStore) -> Result<BTreeMap<LeaseToken, LeaseDocument>> {
+        let mut documents = BTreeMap::new();
+        for value in &self.archive.leases {
+            let parsed = LeaseDocument::parse(value.to_string().as_bytes());
+            let mut document = parsed.map_err(|error| {
+                let id = value.get("id").and_then(Value::as_str).unwrap_or("without id");
+                Error::new(ErrorKind::InvalidArgument, format!("document {id} of the archive cannot be read: {error}"))
+            })?;
+            document.id = store.lease_id(&document.token);
+            document.partition_key = store.partition_key_field(&document.id);
+            if documents.insert(document.token.clone(), document).is_some() {
+                let message = "the archive has two leases with one token: delete the one with the lower epoch";
+                return Err(Error::new(ErrorKind::InvalidArgument, message));
+            }
+        }
+        Ok(documents)
+    }
+
+    /// Refuses positions that the feed does not have, before anything is written.
+    async fn check_positions(&self, documents: &BTreeMap<LeaseToken, LeaseDocument>) -> Result<()> {
+        let monitored = &self.control.processor.monitored;
+        let live = monitored.feed_ranges().await?;
+        for document in documents.values().filter(|document| !document.is_gone()) {
+            let (Some(range), Some(token)) = (document.range(), &document.continuation) else { continue };
+            let parts = live_from(&range, &live).map_while(|physical| physical.range.intersection(&range));
+            for part in parts {
+                let start = StartFrom::Continuation(changefeed_core::Continuation::from_token(token.as_str()));
+                let read = ReadChanges::new(part, start).mode(document.mode.unwrap_or_default()).max_items(1);
+                monitored.read_changes(read).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn info(&self, store: &LeaseStore, existing: Option<InfoDocument>) -> Result<InfoDocument> {
+        let id = store.prefix().info_id();
+        let identity = self.control.processor.monitored.identity();
+        let mut info = match &self.archive.info {
+            Some(value) => {
+                let mut value = value.clone();
+                value["id"] = id.as_str().into();
+                if let Some(members) = value.as_object_mut() {
+                    members.remove("partitionKey");
+                    members.extend(store.partition_key_field(&id).map(|key| ("partitionKey".to_owned(), key.into())));
+                }
+                InfoDocument::parse(value.to_string().as_bytes()).map_err(|error| {
+                    let message = format!("the .info document of the archive cannot be read: {error}");
+                    Error::new(ErrorKind::InvalidArgument, message)
+                })?
+            }
+            None => existing.unwrap_or_else(|| {
+                InfoDocument::new(
+                    &id,
+                    store.partition_key_field(&id),
+                    &crate::lease::document::StartPositions::default(),
+                )
+            }),
+        };
+        info.set_store(identity.store.as_str());
+        info.set_account_host(&identity.account_host);
+        Ok(info)
+    }
+}
+
+impl Plan {
+    fn shown(&self) -> Vec<ImportedLease> {
+        let imported = self.leases.iter().map(|(document, existing)| ImportedLease {
+            lease: document.token.clone(),
+            action: if existing.is_some() { ImportAction::Replace } else { ImportAction::Create },
+            from: existing.as_ref().map(|lease| position(&lease.document)),
+            to: Some(position(document)),
+        });
+        let deleted = self.deletes.iter().map(|lease| ImportedLease {
+            lease: lease.document.token.clone(),
+            action: ImportAction::Delete,
+            from: Some(position(&lease.document)),
+            to: None,
+        });
+        imported.chain(deleted).collect()
+    }
+}
+
+/// Frees a lease under numbers that no host has seen, so that nobody takes it for the one that was there.
+fn raise(document: &mut LeaseDocument, existing: Option<&LeaseDocument>) {
+    let highest = |own: u64, other: Option<u64>| own.max(other.unwrap_or_default());
+    let generation = highest(document.generation(), existing.map(LeaseDocument::generation)) + 1;
+    document.set_epoch(highest(document.epoch(), existing.map(LeaseDocument::epoch)));
+    end_ownership(document, None);
+    document.set_generation(generation);
+}
+
+async fn write_info(store: &LeaseStore, info: &InfoDocument) -> Result<()> {
+    let id = store.prefix().info_id();
+    let field = store.partition_key_field(&id);
+    if store.create_raw(&id, field.as_deref(), info.to_json()).await?.is_some() {
+        return Ok(());
+    }
+    match store.read_raw(&id, field.as_deref()).await? {
+        Some(item) => {
+            store.replace_raw(&id, field.as_deref(), info.to_json(), &item.etag).await.map(drop).map_err(changed)
+        }
+        None => Err(Error::new(ErrorKind::Unavailable, format!("{id} was deleted meanwhile: try again"))),
+    }
+}
+
+fn changed(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound => {
+            let message = "a host wrote to a lease meanwhile: stop the hosts, then import again";
+            Error::new(ErrorKind::Unavailable, message).with_source(error)
+        }
+        _ => error,
+    }
+}
+
+fn meanwhile(token: &LeaseToken) -> Error {
+    let message = format!("lease {token} was created meanwhile: stop the hosts, then import again");
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// Says of all processors with leases in `leases` whose positions are in the store `from` that they are in the store `to`:
+/// right if `to` is a restored copy of `from` and the lease container was copied with it. Returns how many processors.
+///
+/// # Errors
+/// `Corrupt` if a document cannot be read, and those of the store.
+pub async fn adopt_store(leases: &changefeed_core::Container, from: &StoreId, to: &StoreId) -> Result<usize> {
+    let mut adopted = 0;
+    for item in leases.list("").await?.into_iter().filter(|item| item.id.as_str().ends_with(".info")) {
+        // Other programs may keep documents of this name here.
+        let Ok(mut info) = InfoDocument::parse(&item.body) else { continue };
+        if info.store() == Some(from.as_str()) {
+            info.set_store(to.as_str());
+            let body: Value = serde_json::from_slice(&info.to_json())
+                .map_err(|error| Error::new(ErrorKind::Corrupt, format!("read {}", item.id)).with_source(error))?;
+            leases.upsert(&body).await?;
+            adopted += 1;
+        }
+    }
+    Ok(adopted)
+}

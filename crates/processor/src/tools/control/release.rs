@@ -1,0 +1,221 @@
+//! Release: a lease of a dead owner becomes free at once; a living owner is asked to give its lease up.
+
+use std::time::Duration;
+
+use changefeed_core::{Effect, ErrorKind, Result, Timestamp};
+use serde::Serialize;
+
+use super::{
+    handle::Control,
+    liveness::{OwnerState, owner_state},
+    scope::{Scope, chosen},
+    update::update,
+};
+use crate::{
+    lease::{
+        document::{LeaseDocument, OwnerKind},
+        prefix::LeaseToken,
+        store::StoredLease,
+        update::end_ownership,
+    },
+    tools::snapshot::Snapshot,
+};
+
+/// How often leases are read while their owners finish their batches.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What became, or would become, of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ReleaseOutcome {
+    /// Nobody owned it.
+    AlreadyFree,
+    /// Its owner is dead, and it is free now.
+    OwnerDead,
+    /// Its owner lives, and gave it up after its batch.
+    GivenUp,
+    /// Its owner lives and lost it: what the owner did since its last checkpoint is delivered again.
+    Taken,
+    /// Its owner still has it: it did not end its batch in time, is of another implementation, or the lease was taken by
+    /// another host meanwhile.
+    Kept,
+}
+
+/// A lease that was meant by a release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ReleasedLease {
+    /// The lease.
+    pub lease: LeaseToken,
+    /// The host that had it.
+    pub owner: Option<String>,
+    /// What became of it.
+    pub outcome: ReleaseOutcome,
+}
+
+/// A release about to happen.
+#[derive(Debug)]
+#[must_use = "nothing happens before `apply`"]
+pub struct LeaseRelease {
+    control: Control,
+    scope: Scope,
+    force: bool,
+    patience: Duration,
+}
+
+impl Control {
+    /// Frees leases, so that other hosts can take them. An owner is taken for dead if it wrote nothing for longer than
+    /// it promised, by this machine's clock. A living owner is asked: its lease is paused, given up after the running
+    /// batch and resumed at once; whichever host is entitled to it takes it, which may be the same one.
+    ///
+    /// Nothing happens before [`LeaseRelease::apply`].
+    pub fn release(&self, scope: Scope) -> LeaseRelease {
+        LeaseRelease { control: self.clone(), scope, force: false, patience: Duration::from_secs(30) }
+    }
+}
+
+impl LeaseRelease {
+    /// Takes leases from living owners, too, without waiting for their batches: they can store nothing any more, and
+    /// what they did since their last checkpoint is delivered again. Default: off.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// How long living owners may take to finish their batches. Default: 30 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// What [`LeaseRelease::apply`] would do now, if every owner that is asked gives up in time. Writes nothing.
+    ///
+    /// # Errors
+    /// `ItemNotFound` if there is no such processor or lease, and those of the stores.
+    pub async fn dry_run(&self) -> Result<Vec<ReleasedLease>> {
+        let snapshot = self.control.snapshot().await?;
+        let leases = chosen(&snapshot, &self.scope)?;
+        Ok(leases.into_iter().map(|lease| released(lease, self.plan(&snapshot, lease))).collect())
+    }
+
+    /// Frees the leases, each by a compare-and-swap under a new epoch.
+    ///
+    /// *Cancellation.* If the future is dropped while owners are waited for, leases may stay paused: resume them.
+    ///
+    /// # Errors
+    /// As for [`LeaseRelease::dry_run`]; `Unavailable` if a lease kept changing or was replaced meanwhile.
+    pub async fn apply(&self) -> Result<Vec<ReleasedLease>> {
+        let snapshot = self.control.snapshot().await?;
+        let now = self.control.clock().wall();
+        let (mut done, mut asked) = (Vec::new(), Vec::new());
+        for lease in chosen(&snapshot, &self.scope)? {
+            let mut outcome = self.plan(&snapshot, lease);
+            match outcome {
+                ReleaseOutcome::OwnerDead => {
+                    if !free_dead(&snapshot, lease, now).await? {
+                        outcome = ReleaseOutcome::Kept;
+                    }
+                }
+                ReleaseOutcome::Taken => take(&snapshot, lease, now).await?,
+                ReleaseOutcome::GivenUp => asked.push(lease),
+                ReleaseOutcome::AlreadyFree | ReleaseOutcome::Kept => {}
+            }
+            done.push(released(lease, outcome));
+        }
+        for token in self.ask(&snapshot, &asked).await? {
+            done.iter_mut().filter(|one| one.lease == token).for_each(|one| one.outcome = ReleaseOutcome::Kept);
+        }
+        Ok(done)
+    }
+
+    fn plan(&self, snapshot: &Snapshot, lease: &StoredLease) -> ReleaseOutcome {
+        let (now, expiration) = (self.control.clock().wall(), self.control.timing.expiration);
+        let answers = lease.document.owner_kind() != Some(OwnerKind::Foreign);
+        match owner_state(&snapshot.listing, lease, now, expiration) {
+            OwnerState::None => ReleaseOutcome::AlreadyFree,
+            OwnerState::Dead => ReleaseOutcome::OwnerDead,
+            OwnerState::Alive if self.force => ReleaseOutcome::Taken,
+            OwnerState::Alive if !answers => ReleaseOutcome::Kept,
+            OwnerState::Alive => ReleaseOutcome::GivenUp,
+        }
+    }
+
+    /// Pauses leases until their owners have given them up; returns those that their owners kept.
+    async fn ask(&self, snapshot: &Snapshot, asked: &[&StoredLease]) -> Result<Vec<LeaseToken>> {
+        // One that an operator paused stays paused.
+        let to_resume: Vec<_> = asked.iter().filter(|lease| !lease.document.is_paused()).collect();
+        for lease in &to_resume {
+            set_paused(snapshot, lease, true).await?;
+        }
+        let kept = self.given_up(snapshot, asked).await;
+        // Also if reading failed: what was paused for this must not stay so.
+        for lease in &to_resume {
+            let Some(current) = snapshot.store.read(&lease.document).await? else { continue };
+            set_paused(snapshot, &current, false).await?;
+        }
+        kept
+    }
+
+    async fn given_up(&self, snapshot: &Snapshot, asked: &[&StoredLease]) -> Result<Vec<LeaseToken>> {
+        let clock = self.control.clock();
+        let begin = clock.monotonic();
+        loop {
+            let mut kept = Vec::new();
+            for lease in asked {
+                let current = snapshot.store.read(&lease.document).await?;
+                let before = lease.document.epoch();
+                if current.is_some_and(|now| now.document.epoch() == before && now.document.owner.is_some()) {
+                    kept.push(lease.document.token.clone());
+                }
+            }
+            if kept.is_empty() || clock.monotonic().saturating_sub(begin) >= self.patience {
+                return Ok(kept);
+            }
+            clock.sleep(LOOK_INTERVAL).await;
+        }
+    }
+}
+
+fn released(lease: &StoredLease, outcome: ReleaseOutcome) -> ReleasedLease {
+    ReleasedLease { lease: lease.document.token.clone(), owner: lease.document.owner.clone(), outcome }
+}
+
+async fn set_paused(snapshot: &Snapshot, lease: &StoredLease, paused: bool) -> Result<()> {
+    let done = |document: &LeaseDocument| document.is_paused() == paused;
+    update(&snapshot.store, lease, done, |document| document.set_paused(paused)).await
+}
+
+/// Frees a lease as it was seen: any write in between is a sign of life. Returns whether it is free.
+async fn free_dead(snapshot: &Snapshot, lease: &StoredLease, now: Timestamp) -> Result<bool> {
+    let mut document = lease.document.clone();
+    // As for a host that takes an expired lease: the batch after the checkpoint may have crashed the owner.
+    if document.owner_kind() != Some(OwnerKind::Foreign) {
+        document.count_crash();
+    }
+    end_ownership(&mut document, None);
+    document.touch(now);
+    match snapshot.store.replace(&document, &lease.etag).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound) => Ok(false),
+        Err(error) if error.effect() == Effect::Unknown => {
+            let stored = snapshot.store.read(&document).await?;
+            Ok(stored.is_some_and(|stored| stored.document.epoch() == document.epoch()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Ends the ownership that was seen, whatever its owner writes meanwhile.
+async fn take(snapshot: &Snapshot, lease: &StoredLease, now: Timestamp) -> Result<()> {
+    let epoch = lease.document.epoch();
+    let done = |document: &LeaseDocument| document.epoch() != epoch;
+    let change = |document: &mut LeaseDocument| {
+        // Another host may own it by now, which nobody asked to give it up.
+        if document.epoch() == epoch {
+            end_ownership(document, None);
+            document.touch(now);
+        }
+    };
+    update(&snapshot.store, lease, done, change).await
+}
