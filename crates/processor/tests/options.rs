@@ -82,7 +82,8 @@ async fn failed_reads_are_repeated_after_the_pause_of_the_user() {
         _ => Fault::None,
     };
     let broken = Shop { orders: faulty(&shop.orders, fails), ..shop };
-    for (pause, most) in [(1, 61), (20, 4)] {
+    // A pause is spread by half in both directions: 60 s have 40 to 120 pauses of one second, two to six of 20 s.
+    for (pause, failures) in [(1, 40..=121), (20, 2..=7)] {
         let (notifications, pause) = (Notifications::default(), Duration::from_secs(pause));
         let builder = broken.processor("worker-1").on_notification(notifications.listen());
         let builder = builder.store_retry(Backoff { first: pause, longest: pause });
@@ -90,8 +91,7 @@ async fn failed_reads_are_repeated_after_the_pause_of_the_user() {
         pass(Duration::from_secs(60)).await;
         running.stop().await.expect("stop");
         let failed = notifications.failures(|failure| matches!(failure, Failure::Feed(_)));
-        assert!((2..=most).contains(&failed), "{pause:?}: {failed}");
-        assert!(pause.as_secs() > 1 || failed > 20, "{failed}");
+        assert!(failures.contains(&failed), "{pause:?}: {failed}");
         broken.control().reset().apply().await.expect("reset");
     }
 }
