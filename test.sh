@@ -25,8 +25,30 @@ say() {
   stage=$* begun=$SECONDS
   printf '\n== %s\n' "$*"
 }
+# beside NAME COMMAND...: starts a stage of pure computing that the following stages, which mostly wait, leave room for. At
+# the lowest priority, so that it takes nothing from them.
+logs=$(mktemp -d)
+declare -A pids=()
+beside() {
+  local name=$1
+  shift
+  setsid nice -n 19 "$@" >"$logs/$name" 2>&1 &
+  pids[$name]=$!
+}
+# finish NAME: waits for it, shows what it printed, and fails if it failed.
+finish() {
+  local code=0
+  say "$1: what is left of it"
+  wait "${pids[$1]}" || code=$?
+  unset "pids[$1]"
+  cat "$logs/$1"
+  return $code
+}
 ended() {
   local code=$?
+  # Each has a process group of its own, with all that it started.
+  for pid in "${pids[@]}"; do kill -- "-$pid" 2>/dev/null || true; done
+  rm -rf "$logs"
   [ $code -eq 0 ] || times+=$(printf '%5d s  %s: FAILED' $((SECONDS - begun)) "$stage")$'\n'
   printf '\n%s%5d s  in all\n' "$times" "$SECONDS"
 }
@@ -93,29 +115,31 @@ scripts/check-alerts
 say "the oldest Rust that is promised"
 scripts/check-rust-version
 
+# One by one: together they would get each other's features, planted bugs among them.
+say "programs"
+cargo build --release --locked --quiet -p changefeed-sim
+cargo build --release --locked --quiet -p changefeed-cli
+programs=${CARGO_TARGET_DIR:-target}/release
+
+seeds="simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges"
+mutants="simulation: every planted bug is found"
+fuzzing="fuzzing, a minute for each target"
+
+# One command for all crates, so that the SDK of Azure Cosmos DB is built once.
 say "tests"
-cargo test --workspace --exclude changefeed-cosmos --locked --no-fail-fast
-
-# One command, so that the SDK is built once.
-say "Azure Cosmos DB through its official SDK: conformance, faults, accounts, the processor"
-cargo test --locked --no-fail-fast -p changefeed-cosmos -p changefeed-cli --features changefeed-cli/cosmos --lib \
-  --test accounts --test conformance --test faults --test token --test processor_cosmos
-
-say "simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges"
-cargo run --release --locked --quiet -p changefeed-sim -- --seeds 0..1000
-
-say "simulation: every planted bug is found"
-cargo run --release --locked --quiet -p changefeed-sim -- --mutants
+beside "$seeds" "$programs/changefeed-sim" --seeds 0..1000
+cargo test --workspace --features changefeed-cli/cosmos --locked --no-fail-fast
+finish "$seeds"
 
 say "examples"
 scripts/run-examples
 
 say "unmodified SDKs against the server: Python, JavaScript, Rust, Java"
-cargo build --release --locked --quiet -p changefeed-cli
-CHANGEFEED_BIN="${CARGO_TARGET_DIR:-target}/release/changefeed" sdk-tests/run
-
-say "fuzzing, a minute for each target"
-scripts/fuzz 60
+beside "$mutants" "$programs/changefeed-sim" --mutants
+beside "$fuzzing" scripts/fuzz 60
+CHANGEFEED_BIN="$programs/changefeed" sdk-tests/run
+finish "$mutants"
+finish "$fuzzing"
 
 if [ "${1:-}" != "--no-bench" ]; then
   say "benchmark runs (two rows, quick)"
