@@ -32,7 +32,10 @@ declare -A pids=()
 beside() {
   local name=$1
   shift
-  setsid nice -n 19 "$@" >"$logs/$name" 2>&1 &
+  # Job control gives it a process group of its own; a session of its own would make its priority meaningless.
+  set -m
+  nice -n 19 "$@" >"$logs/$name" 2>&1 </dev/null &
+  set +m
   pids[$name]=$!
 }
 # finish NAME: waits for it, shows what it printed, and fails if it failed.
@@ -46,7 +49,6 @@ finish() {
 }
 ended() {
   local code=$?
-  # Each has a process group of its own, with all that it started.
   for pid in "${pids[@]}"; do kill -- "-$pid" 2>/dev/null || true; done
   rm -rf "$logs"
   [ $code -eq 0 ] || times+=$(printf '%5d s  %s: FAILED' $((SECONDS - begun)) "$stage")$'\n'
