@@ -64,8 +64,9 @@ pub async fn quiet_phase(sim: &Arc<Simulation>, writer: &mut Writer) {
     if !report(sim, "L3", "the leases are not balanced", balanced.await) {
         return;
     }
-    // Requests that were sent before the quiet phase may still cost a lease.
-    let aftermath = sim.scenario.chaos + 2 * expiration + sim.scenario.network.timeout;
+    // Requests that were sent before the quiet phase may still cost a lease. Calls that began before it may still run
+    // although nothing waits for them, since their items were deleted meanwhile.
+    let aftermath = sim.scenario.chaos + (2 * expiration + sim.scenario.network.timeout).max(long_calls(sim));
     sim.exec.sleep_until(aftermath * 1000).await;
     if !report(sim, "L3", "the leases do not stay balanced", until(sim, limit, || balance(sim)).await) {
         return;
