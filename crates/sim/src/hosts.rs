@@ -273,5 +273,6 @@ pub fn stall(sim: &Arc<Simulation>, host: usize, stalled: bool) {
     sim.log(format_args!("{} {}", machine.name, if stalled { "stalls" } else { "continues" }));
     for handle in machine.main.iter().chain(&machine.duplicate) {
         sim.exec.stall(handle.process, stalled);
+        sim.leases.lock().observations.stall(handle.process, sim.exec.now(), stalled);
     }
 }

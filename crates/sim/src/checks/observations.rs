@@ -19,8 +19,20 @@ pub struct Observations(BTreeMap<ProcessId, Reads>);
 struct Reads {
     last: Option<u64>,
     failed: bool,
-    /// From the last read before a failure to the next one that succeeded.
-    outages: VecDeque<(u64, u64)>,
+    /// Since when the process stalls.
+    stalls_since: Option<u64>,
+    /// For how long it stalled since the last read.
+    stalled: u64,
+    outages: VecDeque<Outage>,
+}
+
+/// From the last read before a failure to the next one that succeeded.
+#[derive(Debug)]
+struct Outage {
+    from: u64,
+    to: u64,
+    /// For how long of it the process itself did not run.
+    stalled: u64,
 }
 
 impl Observations {
@@ -31,21 +43,31 @@ impl Observations {
             reads.failed = true;
             return;
         }
-        let before = reads.last.replace(now);
-        if let (true, Some(before)) = (std::mem::take(&mut reads.failed), before) {
+        let (before, stalled) = (reads.last.replace(now), std::mem::take(&mut reads.stalled));
+        if let (true, Some(from)) = (std::mem::take(&mut reads.failed), before) {
             if reads.outages.len() == REMEMBERED {
                 reads.outages.pop_front();
             }
-            reads.outages.push_back((before, now));
+            reads.outages.push_back(Outage { from, to: now, stalled });
         }
     }
 
-    /// For how long a process could not read leases after `since`. Shorter outages than some cycles of length `acquire` are left out:
-    /// others than the balancer read leases, too, and fail on their own.
+    /// A process stalls, or continues.
+    pub fn stall(&mut self, process: ProcessId, now: u64, stalls: bool) {
+        let reads = self.0.entry(process).or_default();
+        if stalls {
+            reads.stalls_since.get_or_insert(now);
+        } else if let Some(since) = reads.stalls_since.take() {
+            reads.stalled += now - since;
+        }
+    }
+
+    /// For how long a process could not read leases after `since`. Outages in which it ran for less than some cycles of
+    /// length `acquire` are left out: others than the balancer read leases, too, and fail on their own.
     pub fn unobserved(&self, process: ProcessId, since: u64, acquire: u64) -> u64 {
         let Some(reads) = self.0.get(&process) else { return 0 };
-        let long = reads.outages.iter().filter(|(from, to)| to - from >= acquire * OUTAGE_CYCLES);
-        long.map(|(from, to)| to.saturating_sub(since.max(*from))).sum()
+        let long = reads.outages.iter().filter(|one| one.to - one.from - one.stalled >= acquire * OUTAGE_CYCLES);
+        long.map(|one| one.to.saturating_sub(since.max(one.from))).sum()
     }
 }
 
@@ -63,5 +85,17 @@ mod tests {
         assert_eq!(reads.unobserved(7, 45, 7), 5);
         assert_eq!(reads.unobserved(7, 0, 8), 0);
         assert_eq!(reads.unobserved(8, 0, 0), 0);
+    }
+    #[test]
+    fn a_request_that_a_stall_has_cut_is_no_outage() {
+        let mut reads = Observations::default();
+        reads.read(7, 10, true);
+        reads.stall(7, 12, true);
+        reads.stall(7, 50, false);
+        reads.stall(7, 51, false);
+        reads.read(7, 50, false);
+        reads.read(7, 52, true);
+        assert_eq!(reads.unobserved(7, 0, 1), 42, "it ran for four cycles of one");
+        assert_eq!(reads.unobserved(7, 0, 2), 0);
     }
 }
