@@ -87,8 +87,10 @@ pub fn parent_of<'a>(
     narrowest.map(|(_, lease)| lease)
 }
 
-/// Whether an operator has moved a lease that the new one lies in, and the new one does not know it.
+/// Whether an operator has moved a lease that the new one lies in, or that lies in it, and the new one does not know it. The
+/// latter is a child of a split that was created so late that it had been split itself.
 pub fn is_outdated(leases: &BTreeMap<DocumentKey, Lease>, new: &LeaseDocument, range: &KeyRange) -> bool {
     let moved = |lease: &&Lease| !lease.document.is_gone() && lease.document.generation() > new.generation();
-    leases.values().filter(moved).any(|lease| lease.range.as_ref().is_some_and(|around| around.covers(range)))
+    let nested = |other: &KeyRange| other.covers(range) || range.covers(other);
+    leases.values().filter(moved).any(|lease| lease.range.as_ref().is_some_and(nested))
 }
