@@ -419,7 +419,10 @@ impl LeaseChecker {
             unobserved: self.observations.unobserved(writer.process, old.renewed, taker.acquire),
             requested: old.requested.map(|since| writer.now - since),
             taker: (writer.process, taker),
-            counts: (self.count(before.owner.as_deref()), self.count(Some(&taker.name))),
+            counts: (
+                self.count(before.owner.as_deref(), old.holder),
+                self.count(Some(&taker.name), Some(writer.process)),
+            ),
             last_steal: self.steals.get(&writer.process).map(|at| writer.now - at),
             forced_steal: self.forced_steal,
         };
@@ -430,8 +433,10 @@ impl LeaseChecker {
         Ok(end)
     }
 
-    fn count(&self, owner: Option<&str>) -> usize {
-        self.leases.values().filter(|lease| lease.document.owner.as_deref() == owner && owner.is_some()).count()
+    /// The leases of an owner. Two processes with one instance name are two owners.
+    fn count(&self, owner: Option<&str>, process: Option<ProcessId>) -> usize {
+        let named = self.leases.values().filter(|lease| lease.document.owner.as_deref() == owner && owner.is_some());
+        named.filter(|lease| lease.holder.is_none() || process.is_none() || lease.holder == process).count()
     }
 
     /// A host that was dropped renews nothing, even while its contexts are alive.
