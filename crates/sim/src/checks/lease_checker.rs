@@ -261,7 +261,9 @@ impl LeaseChecker {
             range,
             written: writer.now,
             renewed: old.filter(|old| !old.is_renewed(new)).map_or(writer.now, |old| old.renewed),
-            requested: None,
+            requested: old
+                .filter(|old| old.document.requested_by() == new.requested_by())
+                .and_then(|old| old.requested),
             paused: None,
             sought: old.and_then(|old| old.sought),
             created: old.map_or(writer.now, |old| old.created),
