@@ -77,14 +77,19 @@ pub fn parent_of<'a>(
 ) -> Option<&'a Lease> {
     let alive = leases.values().filter(|lease| !lease.document.is_gone() && lease.document.token != new.token);
     let around = alive.filter_map(|lease| Some((lease.range.as_ref()?, lease)));
-    let around = around.filter(|(parent, _)| parent.covers(range));
-    let narrowest = around.reduce(|a, b| {
+    let around: Vec<_> = around.filter(|(parent, _)| parent.covers(range)).collect();
+    let narrowest = around.iter().copied().reduce(|a, b| {
         let (inside, outside) = (a.0.covers(b.0), b.0.covers(a.0));
         let (held, other) = (b.1.holder == Some(creator), a.1.holder == Some(creator));
         let narrower = inside && (!outside || a.1.created <= b.1.created);
         if held && !other || held == other && narrower { b } else { a }
     });
-    narrowest.map(|(_, lease)| lease)
+    // Old leases of ranges that were merged are parents of the same range, each with a position of its own.
+    let (nearest, lease) = narrowest?;
+    let replaced = around.iter().filter(|(range, other)| *range == nearest && other.holder == Some(creator));
+    let position = |lease: &LeaseDocument| (lease.continuation.clone(), lease.generation());
+    let exact = replaced.map(|(_, lease)| *lease).find(|lease| position(&lease.document) == position(new));
+    Some(exact.unwrap_or(lease))
 }
 
 /// Whether an operator has moved a lease that the new one lies in, or that lies in it, and the new one does not know it. The
