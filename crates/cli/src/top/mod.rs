@@ -54,14 +54,20 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
 }
 
 fn once(args: &TopArgs) -> Result<Exit> {
-    let look = on(&args.processor, look)?;
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string(&look)?))?;
-        return Ok(look.exit());
-    }
-    let exit = look.exit();
+    // Two measurements: one has no rates.
+    let (first, second) = on(&args.processor, async |on| {
+        let first = look(on).await?;
+        clock::sleep(args.interval).await;
+        Ok((first, look(on).await?))
+    })?;
+    let exit = second.exit();
     let mut view = View::new(&args.processor.name);
-    view.take(Ok(look));
+    view.take(Ok(first));
+    view.take(Ok(second));
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&view.look)?))?;
+        return Ok(exit);
+    }
     let width = if stdout().is_terminal() { terminal::size().map_or(WIDTH, |(width, _)| width) } else { WIDTH };
     let height = screen::height(&view, width);
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
