@@ -41,8 +41,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Shows an error with its causes.
-pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
+/// An error and its causes.
+pub(crate) fn with_causes(error: &(dyn StdError + Send + Sync)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -50,6 +50,12 @@ pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
         text.push_str(&next.to_string());
         cause = next.source();
     }
+    text
+}
+
+/// Shows an error with its causes.
+pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
+    let text = with_causes(error);
     // If nobody can read it, the exit code has to say it alone.
     drop(writeln!(io::stderr(), "error: {text}"));
     Exit::Failed

@@ -6,7 +6,7 @@ use changefeed::{
     Cause, DeadLetterDocument, DeadLetters, Estimator, Explain, Explanation, Lag, LeaseLag, LeaseState, LeaseToken,
     Locate, Progress, lease::prefix::LeasePrefix,
 };
-use changefeed_core::Item;
+use changefeed_core::{ErrorKind, Item};
 use serde_json::{Value, json};
 
 use crate::{
@@ -152,6 +152,11 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
     let WhereArgs { processor, item, key, dead_letters, json } = args;
     let key = partition_key(key)?.or_undefined();
     let (found, explanation, letters) = on(processor, async |on| {
+        if let Err(error) = on.monitored.read_item(key.clone(), item).await
+            && error.kind() == ErrorKind::ItemNotFound
+        {
+            return Err(format!("{error} with the partition key {key}: is --key right?").into());
+        }
         let found = Locate::new(&on.name, &on.monitored, &on.leases).item(key.clone(), item).await?;
         let explained = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
         let letters = match dead_letters {

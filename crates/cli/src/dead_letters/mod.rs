@@ -3,14 +3,14 @@
 mod groups;
 
 use changefeed::{DeadLetterDocument, DeadLetters, Redrive, Redriven};
-use changefeed_core::PartitionKey;
+use changefeed_core::{ErrorKind, PartitionKey};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use self::groups::{Groups, count_of_letters, last_error};
 use crate::{
     args::{ContainerName, DeadLettersArgs, DeadLettersCommand, LettersArgs, Moment},
-    exit::{Exit, Printed, Result, block_on, print},
+    exit::{Error, Exit, Printed, Result, block_on, print},
     store::{Missing, Store},
     tail::partition_key,
 };
@@ -23,7 +23,10 @@ pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<Exit> {
     match &args.command {
         DeadLettersCommand::List { letters, json } => on(letters, async |_, found| list(letters, &found, *json).await),
         DeadLettersCommand::Show { letters, id } => on(letters, async |_, found| {
-            let letter = found.get(id).await?;
+            let letter = found.get(id).await.map_err(|error| match error.kind() {
+                ErrorKind::ItemNotFound => format!("{error}: `changefeed dead-letters list` shows their ids").into(),
+                _ => Error::from(error),
+            })?;
             print(&format!("{}\n", serde_json::to_string_pretty(&letter)?))?;
             Ok(Exit::Good)
         }),

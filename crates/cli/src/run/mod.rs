@@ -3,10 +3,11 @@
 mod copy;
 mod exec;
 pub(crate) mod exec_guard;
+mod log;
 mod options;
 mod webhook;
 
-use std::{io::IsTerminal as _, sync::Arc};
+use std::sync::Arc;
 
 use changefeed::{
     AcceptsMode, AdminEndpoint, BatchResult, Context, DelegateError, Estimator, LagWatch, Processor, ProcessorBuilder,
@@ -14,7 +15,6 @@ use changefeed::{
 };
 use changefeed_embedded::Engine;
 use tokio::sync::Notify;
-use tracing_subscriber::filter::LevelFilter;
 
 use self::{copy::Copy, exec::Exec, webhook::Webhook};
 use crate::{
@@ -30,9 +30,7 @@ use crate::{
 
 /// Runs until a signal, or the end that the arguments ask for.
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
-    let level: LevelFilter = args.log.parse()?;
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(colours).init();
+    log::init(args.log.parse()?);
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = tokio.block_on(host(args));
     // A call that does not end keeps its thread, not this process.
@@ -222,7 +220,7 @@ async fn check(args: &RunArgs) -> Result<Exit> {
         Some(found) => found.clone(),
         None => Engine::in_memory()?.database(&leases.database).container(&leases.container).create().await?,
     };
-    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::of(Kind::Print(Form::Plain)))?;
+    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::of(Kind::Print(Form::Json)))?;
     print(&format!("processor {name} on {container}, {ranges} ranges, leases in {leases}: {known}; {delegate}\n"))?;
     drop((monitored, lease_container));
     store.close().await?;
@@ -269,7 +267,7 @@ impl Delegate {
     async fn open(run: &RunArgs, stores: &ProcessorStores) -> Result<(Arc<Self>, Option<Store>)> {
         let (args, processor) = (&run.delegate, stores.name.as_str());
         let kind = match Chosen::of(args)? {
-            Chosen::Print => Kind::Print(if args.json { Form::Json } else { Form::Plain }),
+            Chosen::Print => Kind::Print(Form::on_stdout(args.json)),
             Chosen::Exec(command) => Kind::Exec(Exec::new(command, args.results, processor)?),
             Chosen::Webhook(url) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
             Chosen::Copy(place) => {

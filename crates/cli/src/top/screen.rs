@@ -60,16 +60,15 @@ fn heading_lines(view: &View, width: u16) -> Vec<Line<'static>> {
         Some(look) if narrow || rates.is_empty() => format!("{}: {}{held}", view.name, lag(look)),
         Some(look) => format!("{}: {}, {rates}{held}", view.name, lag(look)),
     };
-    let second = match (&view.error, &view.look) {
-        (Some(error), _) => Line::from(Span::styled(error.clone(), Style::new().fg(Color::Red))),
-        (None, Some(_)) if narrow && !rates.is_empty() => Line::from(rates),
-        (None, Some(look)) => {
+    let second = match &view.look {
+        Some(_) if narrow && !rates.is_empty() => Line::from(rates),
+        Some(look) => {
             let (leases, hosts) = (look.leases.len(), look.hosts());
             let plural = |count| if count == 1 { "" } else { "s" };
             let (of_leases, of_hosts) = (plural(leases), plural(hosts));
             Line::from(format!("{leases} lease{of_leases} on {hosts} host{of_hosts}, sorted by {}", view.sort.name()))
         }
-        (None, None) => Line::default(),
+        None => Line::default(),
     };
     vec![Line::from(Span::styled(first, Style::new().add_modifier(Modifier::BOLD))), second]
 }
@@ -188,9 +187,15 @@ impl Column {
     }
 }
 
-/// What `changefeed explain` says of leases that need attention; equal sentences once.
+/// Why the last measurement failed, and what `changefeed explain` says of leases that need attention.
 fn attention_lines(view: &View) -> Vec<Line<'static>> {
-    let Some(look) = &view.look else { return Vec::new() };
+    let error = view.error.iter().map(|error| Line::from(Span::styled(error.clone(), Style::new().fg(Color::Red))));
+    let lines: Vec<Line<'static>> = error.chain(view.look.iter().flat_map(sentences)).collect();
+    if lines.is_empty() { lines } else { [vec![Line::default()], lines].concat() }
+}
+
+/// Equal sentences once.
+fn sentences(look: &Look) -> Vec<Line<'static>> {
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in look.leases.iter().filter(|row| row.needs_attention) {
         match said.iter_mut().find(|(status, _)| *status == row.status) {
@@ -206,8 +211,7 @@ fn attention_lines(view: &View) -> Vec<Line<'static>> {
     };
     let all = said.iter().map(sentence).chain(broken).take(MOST_SENTENCES);
     let yellow = Style::new().fg(Color::Yellow);
-    let lines: Vec<Line<'static>> = all.map(|text| Line::from(Span::styled(text, yellow))).collect();
-    if lines.is_empty() { lines } else { [vec![Line::default()], lines].concat() }
+    all.map(|text| Line::from(Span::styled(text, yellow))).collect()
 }
 
 fn attention_height(view: &View, width: u16) -> u16 {
@@ -359,8 +363,14 @@ mod tests {
     #[test]
     fn an_error_is_shown_beside_the_last_picture_and_no_size_breaks_it() {
         let mut view = view(1, (0..50).map(|number| row(&number.to_string(), None, 1)).collect());
-        view.take(Err("nothing listens at http://127.0.0.1:1".to_owned()));
-        assert_eq!(picture(&view, 80, 20)[1], "nothing listens at http://127.0.0.1:1");
+        view.take(Err("nothing listens at http://127.0.0.1:1: start the server with `changefeed serve`".to_owned()));
+        let lines = picture(&view, 40, 20);
+        let begin = lines.iter().position(|line| line.starts_with("nothing listens")).unwrap();
+        assert_eq!(lines[1], "50 leases on 0 hosts, sorted by lease");
+        assert_eq!(
+            lines[begin..begin + 2],
+            ["nothing listens at http://127.0.0.1:1:", "start the server with `changefeed serve`"]
+        );
         for (width, height) in [(1, 1), (10, 3), (40, 5), (300, 100)] {
             picture(&view, width, height);
         }

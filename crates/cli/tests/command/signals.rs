@@ -20,13 +20,13 @@ use crate::{
     shop::Shop,
 };
 
-fn send(signal: &str, host: &Child) {
+pub(crate) fn send(signal: &str, host: &Child) {
     let sent = Command::new("kill").args(["-s", signal, &host.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
 /// How it ended, and what it said on stderr.
-fn ended(mut host: Child) -> (ExitStatus, String) {
+pub(crate) fn ended(mut host: Child) -> (ExitStatus, String) {
     let mut status = None;
     eventually("the end of a host", || {
         status = host.try_wait().unwrap();
@@ -37,7 +37,7 @@ fn ended(mut host: Child) -> (ExitStatus, String) {
     (status.unwrap(), text(&said))
 }
 
-fn spawn(mut command: Command) -> Child {
+pub(crate) fn spawn(mut command: Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
