@@ -1,22 +1,41 @@
 //! A change as a line of text, for people or as JSON.
 
-use std::{fmt::Write as _, time::SystemTime};
+use std::{
+    io::{self, IsTerminal as _},
+    time::SystemTime,
+};
 
 use changefeed::{ChangeInfo, RawChanges};
 use changefeed_core::{Operation, Timestamp};
+use ratatui::crossterm::terminal;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// So many characters of an item are shown to people.
+/// So many characters of an item are shown to people who read them in a file or through a pipe.
 const SHOWN_OF_AN_ITEM: usize = 200;
+
+/// On a terminal an item may be cut off down to so many characters, so that a change takes one line of it.
+const LEAST_OF_AN_ITEM: usize = 20;
 
 /// How changes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// One line of JSON each.
     Json,
-    /// One line for people each; a long item is cut.
-    Plain,
+    /// One line for people each, no longer than the terminal is wide if there is one; a long item is cut.
+    Plain { columns: Option<usize> },
+}
+
+impl Form {
+    /// What `--json` says, on whatever stdout is.
+    pub(crate) fn on_stdout(json: bool) -> Self {
+        if json {
+            return Self::Json;
+        }
+        let is_terminal = io::stdout().is_terminal();
+        let columns = is_terminal.then(|| terminal::size().ok()).flatten().map(|(columns, _)| usize::from(columns));
+        Self::Plain { columns }
+    }
 }
 
 /// The members of a line, in this order.
@@ -61,22 +80,58 @@ fn line(text: &mut String, info: ChangeInfo<'_>, form: Form, lease: Option<&str>
             };
             text.push_str(&serde_json::to_string(&line)?);
         }
-        Form::Plain => {
-            let item = change.current.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-            let cut = item.char_indices().nth(SHOWN_OF_AN_ITEM).map_or(item.len(), |(at, _)| at);
-            let dots = if cut < item.len() { "..." } else { "" };
-            let shown = item.get(..cut).unwrap_or_default();
+        Form::Plain { columns } => {
             let operation = format!("{:?}", change.operation).to_lowercase();
-            // Writing to a text does not fail.
-            let _ = write!(text, "{timestamp} {operation} {} lsn {} {shown}{dots}", change.id, change.lsn);
+            let begin = format!("{timestamp} {operation} {} lsn {} ", change.id, change.lsn);
+            let room = columns.map(|columns| columns.saturating_sub(begin.chars().count()).max(LEAST_OF_AN_ITEM));
+            let item = change.current.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+            text.push_str(&begin);
+            text.push_str(&cut(&item, room.unwrap_or(SHOWN_OF_AN_ITEM)));
         }
     }
     text.push('\n');
     Ok(())
 }
 
+/// A text of so many characters at most; one that was longer ends with dots.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().nth(most).is_none() {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(3)).chain("...".chars()).collect()
+}
+
 /// A time in UTC, to the millisecond.
 pub(crate) fn time(at: Timestamp) -> String {
     let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(at.as_millis());
     humantime::format_rfc3339_millis(at).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use changefeed_core::{Bytes, Change, ItemId, Lsn};
+
+    use super::*;
+
+    #[test]
+    fn a_change_takes_one_line_of_a_terminal_if_that_is_wide_enough_for_its_beginning() {
+        let body = format!("{{\"id\":\"o-1\",\"padding\":\"{}\"}}", "ä".repeat(500));
+        let change = Change {
+            id: ItemId::new("o-1").unwrap(),
+            rid: None,
+            lsn: Lsn::new(7),
+            timestamp: Timestamp::from_millis(1_767_225_600_017),
+            operation: Operation::Write,
+            current: Some(Bytes::from(body)),
+            previous: None,
+            previous_lsn: None,
+        };
+        let changes = RawChanges::from(vec![change]);
+        let line = |columns| lines(&changes, Form::Plain { columns }, None).unwrap();
+        let begin = "2026-01-01T00:00:00.017Z write o-1 lsn 7 ";
+        assert_eq!(line(Some(80)), format!("{begin}{{\"id\":\"o-1\",\"padding\":\"{}...\n", "ä".repeat(13)));
+        assert_eq!(line(Some(80)).chars().count(), 81);
+        assert_eq!(line(Some(40)), format!("{begin}{{\"id\":\"o-1\",\"padd...\n"), "the item does not vanish");
+        assert_eq!(line(None).chars().count(), begin.len() + SHOWN_OF_AN_ITEM + 1);
+    }
 }

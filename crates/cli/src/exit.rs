@@ -6,7 +6,10 @@ use std::{
     process::ExitCode,
 };
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 
 /// Any error: nobody handles them here, they are only shown.
 pub(crate) type Error = Box<dyn StdError + Send + Sync>;
@@ -38,8 +41,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Shows an error with its causes.
-pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
+/// An error and its causes.
+pub(crate) fn with_causes(error: &(dyn StdError + Send + Sync)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -47,6 +50,12 @@ pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
         text.push_str(&next.to_string());
         cause = next.source();
     }
+    text
+}
+
+/// Shows an error with its causes.
+pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
+    let text = with_causes(error);
     // If nobody can read it, the exit code has to say it alone.
     drop(writeln!(io::stderr(), "error: {text}"));
     Exit::Failed
@@ -56,6 +65,11 @@ pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
 pub(crate) fn warn(text: &str) {
     // If nobody can read it, the exit code has to say it alone.
     drop(writeln!(io::stderr(), "warning: {text}"));
+}
+
+/// Says on stderr what was done, where the exit code alone leaves it open.
+pub(crate) fn say(text: &str) {
+    drop(writeln!(io::stderr(), "{text}"));
 }
 
 /// Whether somebody got it.
@@ -83,12 +97,43 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 
 /// Waits for Ctrl-C or SIGTERM; for ever if signals cannot be heard.
 pub(crate) async fn interrupted() {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    match EndRequests::listen() {
+        Ok(requests) => requests.reached(1).await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// How often Ctrl-C or SIGTERM has asked this process to end. From the first of these on signals do nothing else.
+#[derive(Clone, Debug)]
+pub(crate) struct EndRequests(watch::Receiver<u32>);
+
+impl EndRequests {
+    /// Counts from now on.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let (count, receiver) = watch::channel(0);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                count.send_modify(|count| *count += 1);
+            }
+        });
+        Ok(Self(receiver))
+    }
+
+    /// Waits until there were so many.
+    pub(crate) async fn reached(&self, count: u32) {
+        // The sender lives as long as the runtime.
+        if self.0.clone().wait_for(|found| *found >= count).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Whether there was one.
+    pub(crate) fn any(&self) -> bool {
+        *self.0.borrow() > 0
     }
 }

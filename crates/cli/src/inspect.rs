@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use changefeed::{
-    Cause, DeadLetters, Estimator, Explain, Explanation, Lag, LeaseLag, LeaseState, LeaseToken, Locate, Progress,
-    lease::prefix::LeasePrefix,
+    Cause, DeadLetterDocument, DeadLetters, Estimator, Explain, Explanation, Lag, LeaseLag, LeaseState, LeaseToken,
+    Locate, Progress, lease::prefix::LeasePrefix,
 };
-use changefeed_core::Item;
+use changefeed_core::{ErrorKind, Item};
 use serde_json::{Value, json};
 
 use crate::{
@@ -150,15 +150,24 @@ fn show(processor: &ProcessorArgs, token: &str) -> Result<Exit> {
 /// `changefeed where`.
 pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
     let WhereArgs { processor, item, key, dead_letters, json } = args;
-    let key = partition_key(key)?;
+    let key = partition_key(key)?.or_undefined();
     let (found, explanation, letters) = on(processor, async |on| {
-        let found = Locate::new(&on.name, &on.monitored, &on.leases).item(key, item).await?;
+        if let Err(error) = on.monitored.read_item(key.clone(), item).await
+            && error.kind() == ErrorKind::ItemNotFound
+        {
+            return Err(format!("{error} with the partition key {key}: is --key right?").into());
+        }
+        let found = Locate::new(&on.name, &on.monitored, &on.leases).item(key.clone(), item).await?;
         let explained = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
         let letters = match dead_letters {
             Some(name) => DeadLetters::new(&on.store.container(name).await?).processor(&on.name).list().await?,
             None => Vec::new(),
         };
-        let letters: Vec<_> = letters.into_iter().filter(|letter| letter.item_id == *item).collect();
+        // Letters of older versions do not say their key.
+        let is_meant = |letter: &DeadLetterDocument| {
+            letter.item_id == *item && letter.item_key.as_ref().is_none_or(|found| *found == key)
+        };
+        let letters: Vec<_> = letters.into_iter().filter(is_meant).collect();
         let explanation = explained.into_iter().find(|explained| explained.lease == found.lease);
         Ok((found, explanation, letters))
     })?;

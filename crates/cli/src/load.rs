@@ -33,6 +33,8 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
     block_on(async {
         let ranges = usize::from(args.ranges);
         let container = store.container_or_new(&args.container, Some(&args.partition_key), ranges).await?;
+        // Hosts and looks from outside need the folder, too.
+        let admin = store.offer_admin_endpoint();
         let loader = Arc::new(Loader {
             prefix: args.prefix.clone().unwrap_or_else(|| format!("{:08x}", fastrand::u32(..))),
             container,
@@ -58,6 +60,9 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
         loader.progress.finish_and_clear();
         let (written, seconds) = (loader.written.load(Ordering::Acquire), begin.elapsed().as_secs_f64());
         drop(loader);
+        if let Some(admin) = admin {
+            admin.close().await;
+        }
         store.close().await?;
         let exit = ended?;
         report(args, written, seconds)?;

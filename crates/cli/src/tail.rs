@@ -24,18 +24,23 @@ pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
     block_on(async {
         let container = store.container(&args.container).await?;
         let mut pull = pull(args, &container).await?;
+        // Those who write what is waited for need the folder, too.
+        let admin = if args.once { None } else { store.offer_admin_endpoint() };
         let ended = tokio::select! {
             ended = follow(args, &mut pull, condition.as_ref()) => ended?,
             () = interrupted() => Exit::Interrupted,
         };
         drop((pull, container));
+        if let Some(admin) = admin {
+            admin.close().await;
+        }
         store.close().await?;
         Ok(ended)
     })
 }
 
 async fn follow(args: &TailArgs, pull: &mut Pull, condition: Option<&Condition>) -> Result<Exit> {
-    let form = if args.json { Form::Json } else { Form::Plain };
+    let form = Form::on_stdout(args.json);
     let mut left = args.max.unwrap_or(u64::MAX);
     while left > 0 {
         let page = pull.next_page().await?;

@@ -1,6 +1,6 @@
 //! Running a processor until it has caught up, for jobs that live shortly.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, pin::pin};
 
 use changefeed_core::{ETag, Result};
 
@@ -36,10 +36,22 @@ impl Processor {
     /// # Errors
     /// As for [`Processor::start`], [`Running::join`](crate::Running::join) and [`Running::stop`](crate::Running::stop).
     pub async fn run_until_caught_up(&self) -> Result<()> {
+        self.run_until_caught_up_unless(std::future::pending()).await.map(drop)
+    }
+
+    /// Does what [`Processor::run_until_caught_up`] does, but stops in good order as soon as `stop` ends: leases are
+    /// released with what was delivered. Returns whether everything had been delivered by then.
+    ///
+    /// # Errors
+    /// As for [`Processor::run_until_caught_up`].
+    pub async fn run_until_caught_up_unless(&self, stop: impl Future<Output = ()>) -> Result<bool> {
+        let mut stop = pin!(stop);
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
         let store = LeaseStore::new(RetryBackend::container(&self.leases, &runtime), prefix)?;
-        let running = self.start_host(Takeover::ByStoreTime).await?;
+        let Some(running) = self.start_host_unless(Takeover::ByStoreTime, stop.as_mut()).await? else {
+            return Ok(false);
+        };
         let mut first = None;
         loop {
             // A lease that is listed as another's after this may have been this host's own.
@@ -47,11 +59,12 @@ impl Processor {
             let listing = store.list().await?;
             let first = first.get_or_insert_with(|| versions(&listing));
             if is_caught_up(&listing, &self.instance, first, &health) {
-                return running.stop().await;
+                return running.stop().await.map(|()| true);
             }
             tokio::select! {
                 biased;
-                ended = running.join() => return ended,
+                ended = running.join() => return ended.map(|()| true),
+                () = stop.as_mut() => return running.stop().await.map(|()| false),
                 () = runtime.sleep(self.options.timing.acquire / 4) => {}
             }
         }

@@ -1,8 +1,8 @@
 //! One dead letter, as it is stored.
 
 use changefeed_core::{
-    Batch, Bytes, Change, Container, Error, ErrorKind, ItemId, Lsn, Operation, ResourceId, Result, Timestamp, Write,
-    stable_hash::fnv1a_64,
+    Batch, Bytes, Change, Container, Error, ErrorKind, ItemId, Lsn, Operation, PartitionKey, PartitionKeyDefinition,
+    ResourceId, Result, Timestamp, Write, stable_hash::fnv1a_64,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -25,6 +25,10 @@ pub struct DeadLetterDocument {
     pub lease: String,
     /// The item's id.
     pub item_id: String,
+    /// The item's partition key. None if the change has no body that says it, and in letters of older versions. Stored
+    /// as text in the form that requests to Azure Cosmos DB have, such as `["ada"]`.
+    #[serde(default, with = "key_text", skip_serializing_if = "Option::is_none")]
+    pub item_key: Option<PartitionKey>,
     /// The item's position in the feed.
     pub lsn: u64,
     /// What happened to the item: `write`, `create`, `replace`, `delete` or `expire`.
@@ -62,6 +66,7 @@ pub struct DeadLetterDocument {
 pub(crate) struct FailedDelivery<'a> {
     pub(crate) processor: &'a str,
     pub(crate) container: &'a ResourceId,
+    pub(crate) partition_key: &'a PartitionKeyDefinition,
     pub(crate) lease: &'a LeaseToken,
     pub(crate) instance: &'a str,
     pub(crate) attempts: u32,
@@ -79,12 +84,15 @@ impl DeadLetterDocument {
         let current = image(&change.current);
         let broken = change.current.is_some() && current.is_none();
         let raw = broken.then(|| String::from_utf8_lossy(change.current.as_deref().unwrap_or_default()).into_owned());
+        let body = change.current.as_deref().or(change.previous.as_deref());
         Self {
             id: stable_id(failed.processor, failed.container, change),
             processor: failed.processor.to_owned(),
             container: failed.container.to_string(),
             lease: failed.lease.to_string(),
             item_id: change.id.as_str().to_owned(),
+            // A body that is not JSON has none.
+            item_key: body.and_then(|body| failed.partition_key.extract(body).ok()),
             lsn: change.lsn.get(),
             operation: format!("{:?}", change.operation).to_lowercase(),
             changed_at: change.timestamp.as_millis(),
@@ -170,4 +178,22 @@ fn stable_id(processor: &str, container: &ResourceId, change: &Change) -> String
     let rid = change.rid.filter(|_| body.is_empty()).map(|rid| rid.to_string()).unwrap_or_default();
     let hash = fnv1a_64([container.to_bytes().as_slice(), change.id.as_bytes(), body, rid.as_bytes()]);
     format!("{processor}.{:020}.{hash:016x}", change.lsn)
+}
+
+/// A partition key as text.
+mod key_text {
+    use changefeed_core::PartitionKey;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(key: &Option<PartitionKey>, serializer: S) -> Result<S::Ok, S::Error> {
+        match key {
+            Some(key) => serializer.collect_str(key),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PartitionKey>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+    }
 }

@@ -1,6 +1,12 @@
 //! The processor: what users start.
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    fmt,
+    panic::AssertUnwindSafe,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use changefeed_core::{Container, Error, ErrorKind, Mode, Result};
 use futures_util::FutureExt;
@@ -32,6 +38,9 @@ use crate::{
         timeout::{Limits, TimeoutBackend},
     },
 };
+
+/// For so long a start that is not wanted any more may go on: leases are created under a lock that others wait for.
+const START_GRACE: Duration = Duration::from_secs(5);
 
 /// A change feed processor, ready to be started. See
 /// [`ProcessorBuilder`](crate::ProcessorBuilder) for its options.
@@ -83,6 +92,53 @@ impl Processor {
     /// runs, and those of the stores.
     pub async fn start(&self) -> Result<Running> {
         self.start_host(Takeover::AfterExpiration).await
+    }
+
+    /// Starts a host as [`Processor::start`] does, unless `stop` ends first: then no host runs, and the result is none. A
+    /// start under way is given five seconds to finish, so that it leaves no lock behind; its host is stopped.
+    ///
+    /// A start lasts long if a store does not answer, or if another host has begun to create the leases and is gone.
+    ///
+    /// ```
+    /// # async fn example(processor: changefeed::Processor) -> changefeed::core::Result<()> {
+    /// let stop = async { drop(tokio::signal::ctrl_c().await) };
+    /// if let Some(running) = processor.start_unless(stop).await? {
+    ///     running.stop().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Processor::start`], as long as `stop` has not ended.
+    pub async fn start_unless(&self, stop: impl Future<Output = ()>) -> Result<Option<Running>> {
+        self.start_host_unless(Takeover::AfterExpiration, pin!(stop)).await
+    }
+
+    pub(crate) async fn start_host_unless(
+        &self,
+        takeover: Takeover,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Option<Running>> {
+        if stop.as_mut().now_or_never().is_some() {
+            return Ok(None);
+        }
+        let mut starting = pin!(self.start_host(takeover));
+        tokio::select! {
+            biased;
+            () = stop => {}
+            started = starting.as_mut() => return started.map(Some),
+        }
+        let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
+        let started = tokio::select! {
+            biased;
+            started = starting => started.ok(),
+            () = runtime.sleep(START_GRACE) => None,
+        };
+        if let Some(running) = started {
+            running.stop().await?;
+        }
+        Ok(None)
     }
 
     pub(crate) async fn start_host(&self, takeover: Takeover) -> Result<Running> {

@@ -4,7 +4,7 @@ mod shop;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -82,6 +82,9 @@ async fn only_failed_items_become_dead_letters_and_the_rest_is_delivered() {
     let letter = letters.iter().find(|letter| letter.item_id == "o13").expect("o13");
     assert_eq!((letter.processor.as_str(), letter.lease.as_str(), letter.lsn), ("mailer", "0", 102));
     assert_eq!(letter.container, shop.orders.identity().container.to_string());
+    assert_eq!(letter.item_key, Some("c13".into()));
+    let stored: Value = serde_json::to_value(letter).expect("json");
+    assert_eq!(stored["itemKey"], r#"["c13"]"#, "as requests to Azure Cosmos DB have it");
     assert_eq!((letter.instance.as_str(), letter.attempts, letter.operation.as_str()), ("worker-1", 3, "write"));
     assert_eq!(letter.errors, ["send the mail", &std::fmt::Error.to_string()]);
     assert_eq!(letter.failed_at, shop.clock.now().as_millis());
@@ -191,8 +194,13 @@ async fn a_redrive_keeps_to_its_rate_and_limit() {
     let (shop, running, _) = Shop::with_letters(&healed).await;
     running.stop().await.expect("stop");
     let begun = tokio::time::Instant::now();
-    let redriven = shop.letters().redrive().per_second(0.5).to_delegate(|_| async { Err(DelegateError::new("no")) });
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let report = Arc::clone(&reported);
+    let redrive = shop.letters().redrive().per_second(0.5);
+    let redrive = redrive.on_progress(move |done, total| report.lock().expect("lock").push((done, total)));
+    let redriven = redrive.to_delegate(|_| async { Err(DelegateError::new("no")) });
     assert_eq!(redriven.await.expect("redrive").skipped.len(), 2);
+    assert_eq!(*reported.lock().expect("lock"), [(0, 2), (1, 2), (2, 2)]);
     let took = begun.elapsed();
     assert!((Duration::from_secs(2)..Duration::from_secs(3)).contains(&took), "{took:?}");
     let redriven = shop.letters().redrive().limit(1).to_delegate(|_| async { Ok(()) }).await.expect("redrive");

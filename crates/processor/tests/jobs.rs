@@ -4,7 +4,8 @@ mod shop;
 
 use std::time::Duration;
 
-use changefeed::{Changes, Context, LeaseTiming, Processor};
+use changefeed::{Changes, Context, LeaseTiming, Processor, lease::prefix::LeasePrefix};
+use serde_json::json;
 use shop::{Gate, Order, Seen, Shop, start, until};
 use tokio::time::Instant;
 
@@ -91,4 +92,84 @@ async fn a_job_leaves_the_leases_of_a_living_host_to_it() {
     assert_eq!(resident.len() + own.len(), 20, "nothing is delivered twice");
     assert!(!running.is_finished());
     running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_stopped_keeps_no_lease_and_goes_on_later() {
+    let shop = Shop::new(2).await;
+    shop.write(0..20, 1).await;
+    let (gate, calls) = (Gate::closed(), Seen::default());
+    let (passed, kept) = (gate.clone(), calls.clone());
+    let builder = shop.processor("job-1").lease_timing(LeaseTiming::REMOTE);
+    let processor = builder.build(move |changes: Changes<Order>, ctx: Context| {
+        let gate = passed.clone();
+        kept.add(&changes, &ctx);
+        async move {
+            gate.pass().await;
+            Ok(())
+        }
+    });
+    let processor = processor.expect("build");
+    let asked = async {
+        until("calls on all leases", || calls.len() == 20).await;
+        gate.open();
+        shop.write(20..40, 1).await;
+    };
+    assert!(!processor.run_until_caught_up_unless(asked).await.expect("run"), "it had more to do");
+    assert!(shop.is_released().await);
+    let rest = Seen::default();
+    assert!(job(&shop, "job-2", &rest).run_until_caught_up_unless(std::future::pending()).await.expect("run"));
+    assert_eq!(calls.len() + rest.len(), 40, "what the first has delivered is stored");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_is_not_begun_if_it_is_not_wanted() {
+    let shop = Shop::new(2).await;
+    let processor = job(&shop, "job-1", &Seen::default());
+    assert!(processor.start_unless(async {}).await.expect("start").is_none());
+    assert!(shop.leases.list("").await.expect("list").is_empty());
+    let running = processor.start_unless(std::future::pending()).await.expect("start").expect("a host");
+    until("leases", || running.owned_leases().len() == 2).await;
+    running.stop().await.expect("stop");
+}
+
+impl Shop {
+    /// Leaves a lock as a host does that dies while it creates the leases; its id.
+    async fn lock(&self) -> String {
+        let id = LeasePrefix::new("mailer", self.orders.identity()).expect("prefix").lock_id();
+        self.leases.create(&json!({ "id": id })).await.expect("create");
+        id
+    }
+
+    async fn document_ids(&self) -> Vec<String> {
+        self.leases.list("").await.expect("list").iter().map(|item| item.id.to_string()).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_not_wanted_any_more_leaves_no_lock_and_no_lease_behind() {
+    let shop = Shop::new(2).await;
+    let lock = shop.lock().await;
+    let processor = job(&shop, "job-1", &Seen::default());
+    let other = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        shop.leases.delete(lock.as_str(), &lock).await.expect("delete");
+    };
+    let starting = processor.start_unless(tokio::time::sleep(Duration::from_secs(1)));
+    let (started, ()) = tokio::join!(starting, other);
+    assert!(started.expect("start").is_none());
+    let documents = shop.document_ids().await;
+    assert!(documents.len() > 2 && !documents.contains(&lock), "the leases were created: {documents:?}");
+    assert!(shop.is_released().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_waits_for_the_lock_of_another_ends_within_seconds() {
+    let shop = Shop::new(2).await;
+    let lock = shop.lock().await;
+    let processor = job(&shop, "job-1", &Seen::default());
+    let begun = Instant::now();
+    assert!(processor.start_unless(tokio::time::sleep(Duration::from_secs(3))).await.expect("start").is_none());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(shop.document_ids().await, [lock], "only that of the other host");
 }

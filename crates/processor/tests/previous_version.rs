@@ -322,6 +322,7 @@ async fn old_dead_letters_are_listed_with_all_they_say() {
     assert_eq!(said, [("o3", 4, 3, failed_at), ("odd", 11, 3, failed_at), ("fat", 17, 3, failed_at)]);
     assert_eq!(letters[1].errors[1], "invalid type: string \"one\", expected u64 at line 1 column 43");
     assert!(letters[2].cut && !letters[0].cut);
+    assert!(letters.iter().all(|letter| letter.item_key.is_none()), "they do not say it");
     assert_eq!(letters[0].change().expect("change").parse::<Order>().expect("order"), Some(order(3, 1)));
     assert_eq!(shop.letters().summary().await.expect("summary").total, 3);
 }

@@ -36,7 +36,8 @@ the 2xx kind means that the batch is done, any other fails the attempt. The head
 same for the same changes; with --webhook-secret-file the header webhook-signature is that of Standard Webhooks
 (HMAC-SHA256 over `id.timestamp.body`). Redirects are not followed.
 
-Ends on Ctrl-C and SIGTERM: running calls are finished, leases are handed over.";
+Ends on Ctrl-C and SIGTERM, also while it is starting: running calls are finished, leases are handed over, the exit code is
+0, or 130 with --once if it has not caught up. A second one ends it at once, with 130.";
 
 /// Runs a host with a ready-made delegate: prints changes, runs a command or calls a webhook for each
 /// batch, or copies to another container

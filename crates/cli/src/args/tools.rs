@@ -131,11 +131,15 @@ pub(crate) struct LettersArgs {
     /// Only those of the item with this id
     #[arg(long, value_name = "ID")]
     pub(crate) item: Option<String>,
+
+    /// Only those of this partition key: a text, or a JSON array such as '["ada", 7]'
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeadLettersCommand {
-    /// Lists dead letters, grouped by their error
+    /// Lists dead letters, grouped by error and partition key
     #[command(after_help = "\
 Example:
   changefeed dead-letters list --store ./data --dead-letters shop/rejected")]

@@ -8,6 +8,10 @@ use super::{moment::duration, store::ProcessorArgs};
 
 /// Shows leases, owners, lag and errors of a processor in the terminal, as they change
 ///
+/// CHANGES is the lag: how many changes are waiting. HANDLED/S is how many writes the checkpoint has passed in a second,
+/// over the last ten seconds: a transaction counts once, and so does each version of an item, delivered or overwritten
+/// before it was read. LAG/S is how much the lag has grown.
+///
 /// Keys: q ends, s sorts by another column, r turns the order round, p holds the picture, / filters by text, Esc ends the
 /// filter.
 #[derive(Clone, Debug, Arguments)]
@@ -19,7 +23,7 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) processor: ProcessorArgs,
 
-    /// How often to look
+    /// How often to look; with --once, how long to measure
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub(crate) interval: Duration,
 

@@ -3,23 +3,24 @@
 mod copy;
 mod exec;
 pub(crate) mod exec_guard;
+mod log;
 mod options;
 mod webhook;
 
-use std::{io::IsTerminal as _, sync::Arc};
+use std::sync::Arc;
 
 use changefeed::{
-    AcceptsMode, BatchResult, Context, DelegateError, Estimator, LagWatch, Processor, ProcessorBuilder, RawChanges,
+    AcceptsMode, AdminEndpoint, BatchResult, Context, DelegateError, Estimator, LagWatch, Processor, ProcessorBuilder,
+    RawChanges,
 };
 use changefeed_embedded::Engine;
 use tokio::sync::Notify;
-use tracing_subscriber::filter::LevelFilter;
 
 use self::{copy::Copy, exec::Exec, webhook::Webhook};
 use crate::{
     args::{DelegateArgs, ProcessorArgs, RunArgs},
     change_line::{Form, lines},
-    exit::{Exit, Printed, Result, interrupted, print},
+    exit::{EndRequests, Exit, Printed, Result, print, say},
     metrics::{
         endpoint::Endpoint,
         probe::{Probe, Questions},
@@ -29,9 +30,7 @@ use crate::{
 
 /// Runs until a signal, or the end that the arguments ask for.
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
-    let level: LevelFilter = args.log.parse()?;
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(colours).init();
+    log::init(args.log.parse()?);
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = tokio.block_on(host(args));
     // A call that does not end keeps its thread, not this process.
@@ -40,39 +39,92 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 }
 
 async fn host(args: &RunArgs) -> Result<Exit> {
-    if args.check {
-        return check(args).await;
+    // Signals count from the first moment: nothing that is begun may be cut off by one.
+    let requests = EndRequests::listen()?;
+    let work = async {
+        if args.check {
+            return tokio::select! {
+                checked = check(args) => checked,
+                () = requests.reached(1) => Ok(Exit::Interrupted),
+            };
+        }
+        stoppable(args, &requests).await
+    };
+    tokio::select! {
+        biased;
+        ended = Box::pin(work) => ended,
+        () = requests.reached(2) => {
+            say("ended at once, as asked twice: other hosts get the leases of this one when these have expired");
+            Ok(Exit::Interrupted)
+        }
     }
+}
+
+/// Runs the host; the first request to end stops it in good order.
+async fn stoppable(args: &RunArgs, requests: &EndRequests) -> Result<Exit> {
     Chosen::of(&args.delegate)?;
     let (probe, questions) = Probe::new();
-    // Before the stores are opened, which record from then on.
-    let endpoint = match args.metrics.metrics {
-        Some(address) => Some(Endpoint::start(&args.metrics, address, probe.clone()).await?),
-        None => None,
+    let opened = tokio::select! {
+        biased;
+        opened = Box::pin(Opened::open(args, &probe)) => opened?,
+        () = requests.reached(1) => {
+            say(&format!("stopped while opening the store {}: no lease was acquired", args.processor.store.store));
+            return Ok(if args.once { Exit::Interrupted } else { Exit::Good });
+        }
     };
-    let stores = ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?;
-    let admin = stores.store.offer_admin_endpoint();
-    let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
-    let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
-    if let Some(container) = &args.options.dead_letters {
-        let container = stores.store.container_or_new(container, None, 1).await?;
-        builder = builder.dead_letter(options::dead_letter(&args.options, &container));
-    }
-    let (delegate, own_store) = Delegate::open(args, &stores).await?;
-    let processor =
-        if args.options.all_versions { build(builder.all_versions(), &delegate)? } else { build(builder, &delegate)? };
-    let observed = Observed { probe: &probe, questions, stores: &stores };
-    let ended = work(args, &processor, &delegate, observed).await;
+    let observed = Observed { probe: &probe, questions, stores: &opened.stores };
+    let ended = work(args, &opened.processor, &opened.delegate, observed, requests).await;
     probe.stopping();
-    drop((processor, delegate, endpoint));
-    if let Some(admin) = admin {
-        admin.close().await;
-    }
-    stores.close().await?;
-    if let Some(store) = own_store {
-        store.close().await?;
-    }
+    opened.close().await?;
     ended
+}
+
+/// A host and everything that it needs.
+struct Opened {
+    processor: Processor,
+    delegate: Arc<Delegate>,
+    endpoint: Option<Endpoint>,
+    admin: Option<AdminEndpoint>,
+    stores: ProcessorStores,
+    /// The store that the delegate has opened for itself.
+    own_store: Option<Store>,
+}
+
+impl Opened {
+    async fn open(args: &RunArgs, probe: &Probe) -> Result<Self> {
+        // Before the stores are opened, which record from then on.
+        let endpoint = match args.metrics.metrics {
+            Some(address) => Some(Endpoint::start(&args.metrics, address, probe.clone()).await?),
+            None => None,
+        };
+        let stores = ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?;
+        let admin = stores.store.offer_admin_endpoint();
+        let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
+        let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
+        if let Some(container) = &args.options.dead_letters {
+            let container = stores.store.container_or_new(container, None, 1).await?;
+            builder = builder.dead_letter(options::dead_letter(&args.options, &container));
+        }
+        let (delegate, own_store) = Delegate::open(args, &stores).await?;
+        let processor = if args.options.all_versions {
+            build(builder.all_versions(), &delegate)?
+        } else {
+            build(builder, &delegate)?
+        };
+        Ok(Self { processor, delegate, endpoint, admin, stores, own_store })
+    }
+
+    async fn close(self) -> Result<()> {
+        drop((self.processor, self.delegate, self.endpoint));
+        if let Some(admin) = self.admin {
+            admin.close().await;
+        }
+        self.stores.close().await?;
+        match self.own_store {
+            Some(store) => store.close().await,
+            None => Ok(()),
+        }
+    }
 }
 
 fn build<M>(builder: ProcessorBuilder<M>, delegate: &Arc<Delegate>) -> Result<Processor>
@@ -104,23 +156,37 @@ impl Observed<'_> {
     }
 }
 
-async fn work(args: &RunArgs, processor: &Processor, delegate: &Delegate, mut observed: Observed<'_>) -> Result<Exit> {
+async fn work(
+    args: &RunArgs,
+    processor: &Processor,
+    delegate: &Delegate,
+    mut observed: Observed<'_>,
+    requests: &EndRequests,
+) -> Result<Exit> {
+    let mut stop = std::pin::pin!(async {
+        tokio::select! {
+            () = delegate.nobody_reads() => {}
+            () = requests.reached(1) => {}
+        }
+    });
     if args.once {
         let _lag = observed.started(args);
-        return tokio::select! {
-            ended = processor.run_until_caught_up() => Ok(ended.map(|()| Exit::Good)?),
-            () = delegate.nobody_reads() => Ok(Exit::Good),
-            () = interrupted() => Ok(Exit::Interrupted),
-        };
+        let caught_up = processor.run_until_caught_up_unless(stop).await?;
+        if caught_up || !requests.any() {
+            return Ok(Exit::Good);
+        }
+        say("stopped before it had caught up: it goes on from there, and no lease is kept");
+        return Ok(Exit::Interrupted);
     }
-    let running = processor.start().await?;
+    let Some(running) = processor.start_unless(stop.as_mut()).await? else {
+        say("stopped while the host was starting: no lease is kept");
+        return Ok(Exit::Good);
+    };
     let _lag = observed.started(args);
-    let mut interrupted = std::pin::pin!(interrupted());
     loop {
         tokio::select! {
             ended = running.join() => return Ok(ended.map(|()| Exit::Good)?),
-            () = delegate.nobody_reads() => break,
-            () = interrupted.as_mut() => break,
+            () = stop.as_mut() => break,
             () = observed.questions.answer(|| running.health()) => {}
         }
     }
@@ -154,7 +220,7 @@ async fn check(args: &RunArgs) -> Result<Exit> {
         Some(found) => found.clone(),
         None => Engine::in_memory()?.database(&leases.database).container(&leases.container).create().await?,
     };
-    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::of(Kind::Print(Form::Plain)))?;
+    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::of(Kind::Print(Form::Json)))?;
     print(&format!("processor {name} on {container}, {ranges} ranges, leases in {leases}: {known}; {delegate}\n"))?;
     drop((monitored, lease_container));
     store.close().await?;
@@ -201,7 +267,7 @@ impl Delegate {
     async fn open(run: &RunArgs, stores: &ProcessorStores) -> Result<(Arc<Self>, Option<Store>)> {
         let (args, processor) = (&run.delegate, stores.name.as_str());
         let kind = match Chosen::of(args)? {
-            Chosen::Print => Kind::Print(if args.json { Form::Json } else { Form::Plain }),
+            Chosen::Print => Kind::Print(Form::on_stdout(args.json)),
             Chosen::Exec(command) => Kind::Exec(Exec::new(command, args.results, processor)?),
             Chosen::Webhook(url) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
             Chosen::Copy(place) => {

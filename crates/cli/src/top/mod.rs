@@ -4,6 +4,7 @@ mod screen;
 mod view;
 
 use std::{
+    error::Error as StdError,
     io::{IsTerminal as _, stdout},
     sync::mpsc::{Receiver, Sender, channel},
     time::Duration,
@@ -24,7 +25,7 @@ use self::view::{Look, View};
 use crate::{
     args::TopArgs,
     clock,
-    exit::{Exit, Result, block_on, print},
+    exit::{Error, Exit, Result, block_on, print, with_causes},
     inspect::on,
     store::ProcessorStores,
 };
@@ -54,14 +55,20 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
 }
 
 fn once(args: &TopArgs) -> Result<Exit> {
-    let look = on(&args.processor, look)?;
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string(&look)?))?;
-        return Ok(look.exit());
-    }
-    let exit = look.exit();
+    // Two measurements: one has no rates.
+    let (first, second) = on(&args.processor, async |on| {
+        let first = look(on).await?;
+        clock::sleep(args.interval).await;
+        Ok((first, look(on).await?))
+    })?;
+    let exit = second.exit();
     let mut view = View::new(&args.processor.name);
-    view.take(Ok(look));
+    view.take(Ok(first));
+    view.take(Ok(second));
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&view.look)?))?;
+        return Ok(exit);
+    }
     let width = if stdout().is_terminal() { terminal::size().map_or(WIDTH, |(width, _)| width) } else { WIDTH };
     let height = screen::height(&view, width);
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
@@ -70,13 +77,28 @@ fn once(args: &TopArgs) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Measures again and again, whatever goes wrong.
-fn measure(args: &TopArgs, sender: &Sender<std::result::Result<Look, String>>) {
+/// A measurement, or why there is none.
+type Measured = std::result::Result<Look, Failed>;
+
+/// Why there is no measurement.
+#[derive(Debug)]
+enum Failed {
+    /// It is tried again.
+    Once(String),
+    /// There is nothing to look at: the store or the processor cannot be found.
+    ForGood(Error),
+}
+
+/// Measures again and again; only what fails at the first time ends it.
+fn measure(args: &TopArgs, sender: &Sender<Measured>) {
     let run = async {
-        let stores = ProcessorStores::open(&args.processor).await?;
+        let (mut stores, mut is_first) = (None, true);
         loop {
-            let looked = look(&stores).await.map_err(|error| error.to_string());
-            if sender.send(looked).is_err() {
+            let measured = measure_once(args, &mut stores).await;
+            let measured =
+                measured.map_err(|error| if is_first { Failed::ForGood(error) } else { Failed::once(&*error) });
+            is_first = false;
+            if sender.send(measured).is_err() {
                 return Ok(());
             }
             clock::sleep(args.interval).await;
@@ -84,7 +106,29 @@ fn measure(args: &TopArgs, sender: &Sender<std::result::Result<Look, String>>) {
     };
     if let Err(error) = block_on::<()>(run) {
         // Nobody receives it if the picture has ended.
-        drop(sender.send(Err(error.to_string())));
+        drop(sender.send(Err(Failed::ForGood(error))));
+    }
+}
+
+/// Looks once. A folder that nobody else has open is closed in between, so that hosts can be started; a server that
+/// does not answer may be another one when it does.
+async fn measure_once(args: &TopArgs, kept: &mut Option<ProcessorStores>) -> Result<Look> {
+    let stores = match kept.take() {
+        Some(stores) => stores,
+        None => ProcessorStores::open(&args.processor).await?,
+    };
+    let looked = look(&stores).await?;
+    if stores.store.engine().is_some() {
+        stores.close().await?;
+    } else {
+        *kept = Some(stores);
+    }
+    Ok(looked)
+}
+
+impl Failed {
+    fn once(error: &(dyn StdError + Send + Sync)) -> Self {
+        Self::Once(with_causes(error))
     }
 }
 
@@ -94,15 +138,15 @@ async fn look(on: &ProcessorStores) -> Result<Look> {
     Ok(Look::new(clock::now(), lag, explained))
 }
 
-fn show(
-    terminal: &mut ratatui::DefaultTerminal,
-    name: &str,
-    looks: &Receiver<std::result::Result<Look, String>>,
-) -> Result<Exit> {
+fn show(terminal: &mut ratatui::DefaultTerminal, name: &str, looks: &Receiver<Measured>) -> Result<Exit> {
     let mut view = View::live(name);
     loop {
-        for look in looks.try_iter() {
-            view.take(look);
+        for measured in looks.try_iter() {
+            match measured {
+                Ok(look) => view.take(Ok(look)),
+                Err(Failed::Once(error)) => view.take(Err(error)),
+                Err(Failed::ForGood(error)) => return Err(error),
+            }
         }
         terminal.draw(|frame| screen::draw(frame, &view))?;
         if event::poll(KEY_WAIT)?

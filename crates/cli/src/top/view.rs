@@ -1,6 +1,9 @@
 //! What is shown: measurements, how they are sorted and filtered. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use changefeed::{Explanation, Lag};
 use changefeed_core::Timestamp;
@@ -10,6 +13,9 @@ use crate::{
     exit::Exit,
     inspect::{needs_attention, state},
 };
+
+/// Rates are means over so much time: hosts write checkpoints now and then.
+const RATE_WINDOW: Duration = Duration::from_secs(10);
 
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
@@ -31,11 +37,24 @@ pub(super) struct Row {
     pub(super) changes: u64,
     pub(super) estimated: bool,
     pub(super) behind_seconds: u64,
+    /// The LSN of the checkpoint, where it is known.
+    #[serde(skip)]
+    pub(super) checkpoint: Option<u64>,
+    /// How many LSNs the checkpoint has passed in a second: one for each write or transaction. None before the second
+    /// measurement, and after a seek to an earlier position.
+    pub(super) handled_per_second: Option<f64>,
     /// How much the lag grows in a second; none before the second measurement.
     pub(super) lag_per_second: Option<f64>,
     /// What `changefeed explain` says.
     pub(super) status: String,
     pub(super) needs_attention: bool,
+}
+
+impl Row {
+    /// The rate to sort by.
+    fn rate(&self) -> f64 {
+        self.handled_per_second.unwrap_or(0.0)
+    }
 }
 
 impl Look {
@@ -54,6 +73,8 @@ impl Look {
                 changes: lease.changes,
                 estimated: lease.estimated,
                 behind_seconds: lease.behind.as_secs(),
+                checkpoint: lease.checkpoint.map(changefeed_core::Lsn::get),
+                handled_per_second: None,
                 lag_per_second: None,
                 status,
                 needs_attention,
@@ -69,8 +90,17 @@ impl Look {
         if bad { Exit::Unhealthy } else { Exit::Good }
     }
 
+    fn since(&self, before: &Self) -> Duration {
+        Duration::from_millis(self.at.as_millis().saturating_sub(before.at.as_millis()))
+    }
+
     pub(super) fn hosts(&self) -> usize {
         self.leases.iter().filter_map(|row| row.owner.as_deref()).collect::<BTreeSet<_>>().len()
+    }
+
+    /// How many writes and transactions the checkpoints of all leases have passed in a second, as far as it is known.
+    pub(super) fn handled_per_second(&self) -> Option<f64> {
+        self.leases.iter().filter_map(|row| row.handled_per_second).reduce(|sum, rate| sum + rate)
     }
 
     /// How much the lag of all leases grows in a second.
@@ -85,6 +115,7 @@ pub(super) enum Sort {
     #[default]
     Lease,
     Changes,
+    Handled,
     Behind,
     Owner,
     State,
@@ -95,6 +126,7 @@ impl Sort {
         match self {
             Self::Lease => "lease",
             Self::Changes => "changes",
+            Self::Handled => "handled",
             Self::Behind => "behind",
             Self::Owner => "owner",
             Self::State => "state",
@@ -104,7 +136,8 @@ impl Sort {
     fn next(self) -> Self {
         match self {
             Self::Lease => Self::Changes,
-            Self::Changes => Self::Behind,
+            Self::Changes => Self::Handled,
+            Self::Handled => Self::Behind,
             Self::Behind => Self::Owner,
             Self::Owner => Self::State,
             Self::State => Self::Lease,
@@ -119,6 +152,8 @@ pub(super) struct View {
     /// Whether there are keys to press.
     pub(super) live: bool,
     pub(super) look: Option<Look>,
+    /// Earlier measurements, oldest first: rates are those since the oldest.
+    earlier: VecDeque<Look>,
     pub(super) error: Option<String>,
     pub(super) sort: Sort,
     pub(super) reversed: bool,
@@ -134,6 +169,7 @@ impl View {
             name: name.to_owned(),
             live: false,
             look: None,
+            earlier: VecDeque::new(),
             error: None,
             sort: Sort::default(),
             reversed: false,
@@ -158,7 +194,11 @@ impl View {
         }
         match look {
             Ok(mut look) => {
-                if let Some(before) = &self.look {
+                self.earlier.extend(self.look.take());
+                while self.earlier.len() > 1 && self.earlier.front().is_some_and(|old| look.since(old) > RATE_WINDOW) {
+                    self.earlier.pop_front();
+                }
+                if let Some(before) = self.earlier.front() {
                     set_rates(&mut look, before);
                 }
                 (self.look, self.error) = (Some(look), None);
@@ -185,6 +225,7 @@ impl View {
         match self.sort {
             Sort::Lease => {}
             Sort::Changes => rows.sort_by_key(|row| std::cmp::Reverse(row.changes)),
+            Sort::Handled => rows.sort_by(|a, b| b.rate().total_cmp(&a.rate())),
             Sort::Behind => rows.sort_by_key(|row| std::cmp::Reverse(row.behind_seconds)),
             Sort::Owner => rows.sort_by_key(|row| row.owner.clone()),
             Sort::State => rows.sort_by_key(|row| row.state),
@@ -244,14 +285,19 @@ impl View {
 }
 
 fn set_rates(look: &mut Look, before: &Look) {
-    let millis = look.at.as_millis().saturating_sub(before.at.as_millis());
-    if millis == 0 {
+    let seconds = look.since(before).as_secs_f64();
+    if seconds == 0.0 {
         return;
     }
-    let old: BTreeMap<&str, u64> = before.leases.iter().map(|row| (row.lease.as_str(), row.changes)).collect();
+    let old: BTreeMap<&str, &Row> = before.leases.iter().map(|row| (row.lease.as_str(), row)).collect();
     for row in &mut look.leases {
+        let Some(old) = old.get(row.lease.as_str()) else { continue };
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-        let rate = |old: &u64| (row.changes as f64 - *old as f64) * 1000.0 / millis as f64;
-        row.lag_per_second = old.get(row.lease.as_str()).map(rate);
+        let rate = |new: u64, old: u64| (new as f64 - old as f64) / seconds;
+        row.lag_per_second = Some(rate(row.changes, old.changes));
+        row.handled_per_second = match (row.checkpoint, old.checkpoint) {
+            (Some(new), Some(old)) if new >= old => Some(rate(new, old)),
+            _ => None,
+        };
     }
 }

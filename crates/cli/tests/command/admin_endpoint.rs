@@ -1,13 +1,14 @@
 //! The command on a program that has its folder open: this test is that program.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::{os::unix::fs::PermissionsExt as _, process::Stdio};
 
 use changefeed::{AdminEndpoint, Changes, Context, Processor, core::StartFrom, embedded::Engine};
 use serde_json::{Value, json};
 
 use crate::{
-    process::{Folder, command, run, text},
-    shop::assert_good,
+    process::{Folder, command, eventually, run, text},
+    shop::{Shop, assert_good},
+    signals::{ended, send, spawn},
 };
 
 const CONTAINERS: [&str; 4] = ["--container", "shop/orders", "--leases", "shop/leases"];
@@ -91,4 +92,31 @@ async fn a_socket_that_a_killed_program_left_is_replaced_and_a_store_in_memory_h
     engine.close().await.unwrap();
     let error = AdminEndpoint::open(&Engine::in_memory().unwrap()).unwrap_err();
     assert!(error.message().contains("in memory"), "{error}");
+}
+
+#[test]
+fn a_folder_that_load_or_tail_has_open_serves_other_commands() {
+    let shop = Shop::in_folder();
+    shop.load(20);
+    let store = shop.store();
+    let orders = ["--store", &store, "--container", "shop/orders"];
+    let socket = || eventually("a socket", || shop.folder.path().join("data/.admin.sock").exists());
+
+    let loading = spawn(command(&[&["load", "--rate", "20"], &orders[..]].concat()));
+    socket();
+    let read = run(&[&["tail", "--from", "beginning", "--once", "--json"], &orders[..]].concat());
+    assert_good(&read);
+    assert!(text(&read.stdout).lines().count() >= 20);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    send("TERM", &loading);
+    assert_eq!(ended(loading).0.code(), Some(0));
+
+    let mut tail = command(&[&["tail", "--json"], &orders[..]].concat());
+    let printed = std::fs::File::create(shop.folder.path().join("printed")).unwrap();
+    let tail = tail.stdout(printed).stderr(Stdio::piped()).spawn().unwrap();
+    socket();
+    shop.load(5);
+    eventually("changes from another process", || shop.lines("printed").len() == 5);
+    send("INT", &tail);
+    assert_eq!(ended(tail).0.code(), Some(130));
 }

@@ -16,8 +16,12 @@ mod man;
 mod repair;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod shop;
+mod signals;
 mod transfer;
 mod webhook;
+
+#[path = "../metrics/http.rs"]
+mod http;
 
 #[path = "../serve/process.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -23,9 +23,11 @@ pub(crate) async fn write_dead_letter(
         return Err(Error::new(ErrorKind::InvalidArgument, "there is no dead-letter container or no item to write"));
     };
     let reason = failed.errors.join(": ");
+    let monitored = context.monitored.identity();
     let failed = FailedDelivery {
         processor: &context.name,
-        container: &context.monitored.identity().container,
+        container: &monitored.container,
+        partition_key: &monitored.partition_key,
         lease,
         instance: &context.instance,
         attempts: failed.attempts,

@@ -70,6 +70,10 @@ pub struct LeaseLag {
     pub behind: Duration,
     /// What the lease is in.
     pub state: LeaseState,
+    /// The LSN of its checkpoint: how fast it grows tells how fast the lease proceeds. None where a store has other
+    /// positions, before the first checkpoint of a processor that does not begin at the beginning, and while ranges of
+    /// the lease stand at different positions.
+    pub checkpoint: Option<Lsn>,
 }
 
 /// What a lease is in.
@@ -203,16 +207,17 @@ async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag>
         Box::pin(async move {
             let ranges_from = snapshot.beginnings(&child.range);
             let (backlog, _) = sum(snapshot, snapshot.mode(), &ranges_from).await?;
-            Ok((child.token, None, backlog, LeaseState::Missing))
+            let (owner, checkpoint) = (None, lsn(snapshot, &ranges_from));
+            Ok(Measurement { lease: child.token, owner, backlog, state: LeaseState::Missing, checkpoint })
         })
     });
     let measured = join_bounded(known.chain(lost).collect()).await;
     let now = runtime.wall();
     let mut leases = Vec::with_capacity(measured.len());
     for one in measured {
-        let (lease, owner, backlog, state) = one?;
+        let Measurement { lease, owner, backlog, state, checkpoint } = one?;
         let Backlog { changes, estimated, oldest, .. } = backlog;
-        leases.push(LeaseLag { lease, owner, changes, estimated, behind: age(oldest, now), state });
+        leases.push(LeaseLag { lease, owner, changes, estimated, behind: age(oldest, now), state, checkpoint });
     }
     leases.sort_by(|a, b| a.lease.cmp(&b.lease));
     let broken = snapshot.listing.broken.iter().map(|(id, error)| format!("{id}: {error}")).collect();
@@ -224,10 +229,18 @@ async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag>
     })
 }
 
-type Measurement = (LeaseToken, Option<String>, Backlog, LeaseState);
+/// One lease, before its lag is an age.
+struct Measurement {
+    lease: LeaseToken,
+    owner: Option<String>,
+    backlog: Backlog,
+    state: LeaseState,
+    checkpoint: Option<Lsn>,
+}
 
 async fn of_lease(snapshot: &Snapshot, lease: &LeaseDocument) -> Result<Measurement> {
-    let (backlog, expired) = sum(snapshot, lease.mode.unwrap_or_default(), &snapshot.ranges_from(lease)).await?;
+    let ranges_from = snapshot.ranges_from(lease);
+    let (backlog, expired) = sum(snapshot, lease.mode.unwrap_or_default(), &ranges_from).await?;
     let state = match () {
         () if expired => LeaseState::Expired,
         () if lease.is_paused() => LeaseState::Paused,
@@ -235,7 +248,20 @@ async fn of_lease(snapshot: &Snapshot, lease: &LeaseDocument) -> Result<Measurem
         () if lease.owner.is_some() => LeaseState::Owned,
         () => LeaseState::Free,
     };
-    Ok((lease.token.clone(), lease.owner.clone(), backlog, state))
+    let checkpoint = lsn(snapshot, &ranges_from);
+    Ok(Measurement { lease: lease.token.clone(), owner: lease.owner.clone(), backlog, state, checkpoint })
+}
+
+/// The LSN that all ranges are read from, if it is the same for all and known.
+fn lsn(snapshot: &Snapshot, ranges_from: &[RangeFrom]) -> Option<Lsn> {
+    let container = &snapshot.monitored.identity().container;
+    let mut found = ranges_from.iter().map(|range_from| match &range_from.start {
+        Some(StartFrom::Beginning) => Some(Lsn::ZERO),
+        Some(StartFrom::Continuation(continuation)) => continuation.to_lsn(container).ok(),
+        _ => None,
+    });
+    let first = found.next()??;
+    found.all(|other| other == Some(first)).then_some(first)
 }
 
 /// The backlog of several ranges_from, and whether one of them cannot be read any more.
@@ -263,13 +289,8 @@ pub(crate) async fn sum(
 async fn distance(snapshot: &Snapshot, mode: changefeed_core::Mode, range_from: &RangeFrom) -> Result<Backlog> {
     let now = ReadChanges::new(range_from.range.clone(), StartFrom::Now).mode(mode).max_items(1);
     let newest = snapshot.monitored.read_changes(now).await?.newest_lsn;
-    let lsn = match &range_from.start {
-        Some(StartFrom::Continuation(continuation)) => {
-            continuation.to_lsn(&snapshot.monitored.identity().container).ok()
-        }
-        _ => None,
-    };
-    let changes = newest.get().saturating_sub(lsn.unwrap_or(Lsn::ZERO).get()).max(1);
+    let from = lsn(snapshot, std::slice::from_ref(range_from)).unwrap_or(Lsn::ZERO);
+    let changes = newest.get().saturating_sub(from.get()).max(1);
     Ok(Backlog { changes, estimated: true, oldest: None, untouched: false })
 }
 

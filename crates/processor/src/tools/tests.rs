@@ -27,11 +27,12 @@ fn lag_and_explanations() {
         estimated: false,
         behind: Duration::from_millis(1500),
         state: LeaseState::SplitPending,
+        checkpoint: Some(Lsn::new(7)),
     };
     let lag = Lag { leases: vec![lease], changes: 3, behind: Duration::from_secs(2), broken: vec!["x".to_owned()] };
     let expected = concat!(
         r#"{"leases":[{"lease":"-FF","owner":"a","changes":3,"estimated":false,"behind_seconds":1.5,"#,
-        r#""state":"split_pending"}],"changes":3,"behind_seconds":2.0,"broken":["x"]}"#
+        r#""state":"split_pending","checkpoint":7}],"changes":3,"behind_seconds":2.0,"broken":["x"]}"#
     );
     assert_eq!(json(&lag), expected);
     let explanation =

@@ -1,6 +1,6 @@
 //! Redriving: sending dead letters on their way again.
 
-use std::{collections::BTreeSet, future::Future, time::Duration};
+use std::{collections::BTreeSet, fmt, future::Future, sync::Arc, time::Duration};
 
 use changefeed_core::{Batch, Change, Container, Error, ErrorKind, Item, ItemKey, Operation, Result, Write};
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,17 @@ pub struct Redrive {
     pause: Duration,
     dry_run: bool,
     overwrite: bool,
+    on_progress: OnProgress,
+}
+
+/// Called with how many letters are done, and of how many.
+#[derive(Clone)]
+struct OnProgress(Arc<dyn Fn(usize, usize) + Send + Sync>);
+
+impl fmt::Debug for OnProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnProgress")
+    }
 }
 
 /// What became of a redrive.
@@ -52,7 +63,8 @@ impl DeadLetters {
 impl Redrive {
     fn new(letters: DeadLetters) -> Self {
         let (only, pause) = (BTreeSet::new(), Duration::ZERO);
-        Self { letters, only, limit: usize::MAX, pause, dry_run: false, overwrite: false }
+        let on_progress = OnProgress(Arc::new(|_, _| {}));
+        Self { letters, only, limit: usize::MAX, pause, dry_run: false, overwrite: false, on_progress }
     }
 
     /// This letter, and others named so. Default: all.
@@ -86,6 +98,13 @@ impl Redrive {
         self
     }
 
+    /// Calls `report` before each letter and at the end, with how many letters were gone through and how many were chosen.
+    /// Default: no report.
+    pub fn on_progress(mut self, report: impl Fn(usize, usize) + Send + Sync + 'static) -> Self {
+        self.on_progress = OnProgress(Arc::new(report));
+        self
+    }
+
     /// Writes the items back into the container they came from, so that they appear in its feed once more, for all
     /// processors. Letters of deletes cannot be written.
     ///
@@ -93,9 +112,10 @@ impl Redrive {
     /// Those of the dead-letter container; what is wrong with single items is part of the result.
     pub async fn to_container(self, monitored: &Container) -> Result<Redriven> {
         let mut result = Redriven::default();
-        let mut first = true;
-        for id in self.chosen().await? {
-            self.wait(&mut first).await;
+        let chosen = self.chosen().await?;
+        let total = chosen.len();
+        for (index, id) in chosen.into_iter().enumerate() {
+            self.begin(index, total).await;
             let Some((letter, item)) = self.find(&id).await? else { continue };
             match self.write_back(&letter, monitored).await {
                 Ok(()) => {
@@ -105,6 +125,7 @@ impl Redrive {
                 Err(error) => result.keep(&letter, error.to_string()),
             }
         }
+        (self.on_progress.0)(total, total);
         Ok(result)
     }
 
@@ -119,9 +140,10 @@ impl Redrive {
         Fut: Future<Output = Result<(), DelegateError>>,
     {
         let mut result = Redriven::default();
-        let mut first = true;
-        for id in self.chosen().await? {
-            self.wait(&mut first).await;
+        let chosen = self.chosen().await?;
+        let total = chosen.len();
+        for (index, id) in chosen.into_iter().enumerate() {
+            self.begin(index, total).await;
             let Some((letter, item)) = self.find(&id).await? else { continue };
             let change = match letter.change() {
                 Ok(change) => change,
@@ -145,12 +167,14 @@ impl Redrive {
                 }
             }
         }
+        (self.on_progress.0)(total, total);
         Ok(result)
     }
 
     async fn chosen(&self) -> Result<Vec<String>> {
         let mut ids = self.letters.in_order().await?;
-        if let Some(id) = self.only.iter().find(|id| !ids.contains(id)) {
+        let known: BTreeSet<&String> = ids.iter().collect();
+        if let Some(id) = self.only.iter().find(|id| !known.contains(id)) {
             return Err(Error::new(ErrorKind::ItemNotFound, format!("there is no dead letter {id}")));
         }
         ids.retain(|id| self.only.is_empty() || self.only.contains(id));
@@ -158,8 +182,10 @@ impl Redrive {
         Ok(ids)
     }
 
-    async fn wait(&self, first: &mut bool) {
-        if !std::mem::take(first) && !self.pause.is_zero() && !self.dry_run {
+    /// Reports progress, and waits as the rate asks for.
+    async fn begin(&self, index: usize, total: usize) {
+        (self.on_progress.0)(index, total);
+        if index > 0 && !self.pause.is_zero() && !self.dry_run {
             self.letters.clock().sleep(self.pause).await;
         }
     }

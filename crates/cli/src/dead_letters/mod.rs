@@ -1,31 +1,32 @@
 //! `changefeed dead-letters`: what could not be delivered, and what becomes of it.
 
-use std::{collections::BTreeMap, time::Duration};
+mod groups;
 
-use changefeed::{DeadLetterDocument, DeadLetters, Redriven};
-use changefeed_core::Timestamp;
+use changefeed::{DeadLetterDocument, DeadLetters, Redrive, Redriven};
+use changefeed_core::{ErrorKind, PartitionKey};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use self::groups::{Groups, count_of_letters, last_error};
 use crate::{
     args::{ContainerName, DeadLettersArgs, DeadLettersCommand, LettersArgs, Moment},
-    change_line::time,
-    clock,
-    exit::{Exit, Printed, Result, block_on, print},
+    exit::{Error, Exit, Printed, Result, block_on, print},
     store::{Missing, Store},
+    tail::partition_key,
 };
 
 /// How many dead letters are read at once.
 const PAGE: usize = 100;
-
-/// How many of a group are listed for people.
-const LISTED: usize = 10;
 
 /// Does what the arguments say.
 pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<Exit> {
     match &args.command {
         DeadLettersCommand::List { letters, json } => on(letters, async |_, found| list(letters, &found, *json).await),
         DeadLettersCommand::Show { letters, id } => on(letters, async |_, found| {
-            let letter = found.get(id).await?;
+            let letter = found.get(id).await.map_err(|error| match error.kind() {
+                ErrorKind::ItemNotFound => format!("{error}: `changefeed dead-letters list` shows their ids").into(),
+                _ => Error::from(error),
+            })?;
             print(&format!("{}\n", serde_json::to_string_pretty(&letter)?))?;
             Ok(Exit::Good)
         }),
@@ -59,14 +60,14 @@ fn on(args: &LettersArgs, work: impl AsyncFnOnce(&Store, DeadLetters) -> Result<
 
 /// All dead letters that are meant, handed over one by one: there may be many.
 async fn each(
-    args: &LettersArgs,
+    wanted: &Wanted<'_>,
     letters: &DeadLetters,
     mut take: impl AsyncFnMut(DeadLetterDocument) -> Result<Printed>,
 ) -> Result<()> {
     let mut after = None;
     loop {
         let page = letters.page(after.as_deref(), PAGE).await?;
-        for letter in page.letters.into_iter().filter(|letter| is_meant(args, letter)) {
+        for letter in page.letters.into_iter().filter(|letter| wanted.fits(letter)) {
             if take(letter).await? == Printed::NobodyReads {
                 return Ok(());
             }
@@ -78,59 +79,45 @@ async fn each(
     }
 }
 
-fn is_meant(args: &LettersArgs, letter: &DeadLetterDocument) -> bool {
-    let fits = |wanted: &Option<String>, fits: &dyn Fn(&str) -> bool| wanted.as_deref().is_none_or(fits);
-    fits(&args.item, &|item| letter.item_id == item) && fits(&args.error, &|error| last_error(letter).contains(error))
+/// What the arguments say about which dead letters are meant.
+#[derive(Debug)]
+struct Wanted<'a> {
+    item: Option<&'a str>,
+    key: Option<PartitionKey>,
+    error: Option<&'a str>,
 }
 
-fn last_error(letter: &DeadLetterDocument) -> &str {
-    letter.errors.last().map_or("no error was recorded", String::as_str)
+impl<'a> Wanted<'a> {
+    fn new(args: &'a LettersArgs) -> Result<Self> {
+        let key = args.key.as_deref().map(partition_key).transpose()?;
+        Ok(Self { item: args.item.as_deref(), key, error: args.error.as_deref() })
+    }
+
+    fn is_all(&self) -> bool {
+        self.item.is_none() && self.key.is_none() && self.error.is_none()
+    }
+
+    fn fits(&self, letter: &DeadLetterDocument) -> bool {
+        self.item.is_none_or(|item| letter.item_id == item)
+            && self.key.as_ref().is_none_or(|key| letter.item_key.as_ref() == Some(key))
+            && self.error.is_none_or(|error| last_error(letter).contains(error))
+    }
 }
 
 async fn list(args: &LettersArgs, letters: &DeadLetters, json: bool) -> Result<Exit> {
-    let mut groups: BTreeMap<String, (u64, Vec<String>)> = BTreeMap::new();
-    let mut total = 0_u64;
-    each(args, letters, async |letter| {
-        total += 1;
+    let mut groups = Groups::default();
+    each(&Wanted::new(args)?, letters, async |letter| {
         if json {
             return print(&format!("{}\n", serde_json::to_string(&letter)?));
         }
-        let (count, lines) = groups.entry(last_error(&letter).to_owned()).or_default();
-        *count += 1;
-        if lines.len() < LISTED {
-            lines.push(lines_of(&letter));
-        }
+        groups.add(&letter);
         Ok(Printed::Whole)
     })
     .await?;
-    if json {
-        return Ok(Exit::Good);
+    if !json {
+        print(&groups.text())?;
     }
-    let mut text = match total {
-        0 => "no dead letters\n".to_owned(),
-        1 => "1 dead letter\n".to_owned(),
-        total => format!("{}, grouped by their last error\n", count_of_letters(total)),
-    };
-    for (error, (count, lines)) in groups {
-        text.push_str(&format!("\n{count} x {error}\n{}", lines.concat()));
-        if count > lines.len() as u64 {
-            text.push_str(&format!("  and {} more: see them all with --json\n", count - lines.len() as u64));
-        }
-    }
-    print(&text)?;
     Ok(Exit::Good)
-}
-
-/// A dead letter for people: what it is about, and its id below, which is long.
-fn lines_of(letter: &DeadLetterDocument) -> String {
-    let DeadLetterDocument { id, item_id, lsn, lease, attempts, failed_at, .. } = letter;
-    let attempts = if *attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
-    let failed = time(Timestamp::from_millis(*failed_at));
-    format!("  item {item_id}: lsn {lsn}, lease {lease}, {attempts}, {failed}\n    {id}\n")
-}
-
-fn count_of_letters(count: u64) -> String {
-    if count == 1 { "1 dead letter".to_owned() } else { format!("{count} dead letters") }
 }
 
 /// How to redrive.
@@ -149,34 +136,46 @@ async fn redrive(
     chosen: Chosen,
 ) -> Result<Redriven> {
     let monitored = store.container(container).await?;
-    let with_options = |mut redrive: changefeed::Redrive| {
-        if let Some(rate) = chosen.rate {
-            redrive = redrive.per_second(rate);
+    let progress = progress_bar();
+    let mut redrive = letters.redrive().on_progress({
+        let progress = progress.clone();
+        move |done, total| {
+            progress.set_length(total as u64);
+            progress.set_position(done as u64);
         }
-        if chosen.overwrite {
-            redrive = redrive.overwrite();
-        }
-        if chosen.dry_run { redrive.dry_run() } else { redrive }
-    };
-    if args.error.is_none() && args.item.is_none() {
-        return Ok(with_options(letters.redrive()).to_container(&monitored).await?);
+    });
+    if let Some(rate) = chosen.rate {
+        redrive = redrive.per_second(rate);
     }
-    let mut ids = Vec::new();
-    each(args, letters, async |letter| {
-        ids.push(letter.id);
-        Ok(Printed::Whole)
-    })
-    .await?;
-    let mut all = Redriven::default();
-    for id in ids {
-        let one = with_options(letters.redrive().letter(id)).to_container(&monitored).await?;
-        all.done.extend(one.done);
-        all.skipped.extend(one.skipped);
-        if let Some(rate) = chosen.rate {
-            clock::sleep(Duration::from_secs_f64(1.0 / rate)).await;
-        }
+    if chosen.overwrite {
+        redrive = redrive.overwrite();
     }
-    Ok(all)
+    if chosen.dry_run {
+        redrive = redrive.dry_run();
+    }
+    let wanted = Wanted::new(args)?;
+    if !wanted.is_all() {
+        let mut ids = Vec::new();
+        each(&wanted, letters, async |letter| {
+            ids.push(letter.id);
+            Ok(Printed::Whole)
+        })
+        .await?;
+        // A redrive that names none means all.
+        if ids.is_empty() {
+            return Ok(Redriven::default());
+        }
+        redrive = ids.into_iter().fold(redrive, Redrive::letter);
+    }
+    let redriven = redrive.to_container(&monitored).await;
+    progress.finish_and_clear();
+    Ok(redriven?)
+}
+
+/// Shown on a terminal only.
+fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} dead letters");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn shown(redriven: &Redriven, dry_run: bool, json: bool) -> Result<Exit> {
@@ -207,7 +206,7 @@ async fn purge(
         Some(Moment::Now) | None => u64::MAX,
     };
     let mut ids = Vec::new();
-    each(args, letters, async |letter| {
+    each(&Wanted::new(args)?, letters, async |letter| {
         if letter.failed_at < limit {
             ids.push(letter.id);
         }
@@ -215,9 +214,13 @@ async fn purge(
     })
     .await?;
     if yes {
+        let progress = progress_bar();
+        progress.set_length(ids.len() as u64);
         for id in &ids {
             letters.delete(id).await?;
+            progress.inc(1);
         }
+        progress.finish_and_clear();
     }
     if json {
         print(&format!("{}\n", json!({ "deleted": yes, "ids": ids })))?;

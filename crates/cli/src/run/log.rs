@@ -1,0 +1,43 @@
+//! What a host writes to stderr: whole lines for files and log collectors, short ones for people at a terminal.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal as _},
+};
+
+use tracing::{Event, Subscriber};
+use tracing_subscriber::{
+    filter::LevelFilter,
+    fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
+    registry::LookupSpan,
+};
+
+use crate::{change_line::time, clock};
+
+/// Logs from now on what is at least as grave as `level`.
+pub(super) fn init(level: LevelFilter) {
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    if io::stderr().is_terminal() {
+        log.event_format(Short).init();
+    } else {
+        log.with_ansi(false).init();
+    }
+}
+
+/// Time of day, level, event. Processor and instance are those of the command that was typed, and events name their lease.
+struct Short;
+
+impl<S, N> FormatEvent<S, N> for Short
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let now = time(clock::now());
+        // The time of day in 2026-01-31T12:00:00.000Z.
+        let time_of_day = now.get(11..19).unwrap_or(&now);
+        write!(to, "{time_of_day} {:>5} ", event.metadata().level())?;
+        context.format_fields(to.by_ref(), event)?;
+        writeln!(to)
+    }
+}

@@ -1,0 +1,155 @@
+//! SIGTERM and Ctrl-C at `run`: whenever they come, it says what it did, keeps no lease, and its exit code is the
+//! documented one.
+
+use std::{
+    io::Read as _,
+    net::{SocketAddr, TcpListener},
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use changefeed::{
+    core::Container,
+    lease::prefix::LeasePrefix,
+    remote::{EMULATOR_KEY, Server},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    http::{free_port, get},
+    process::{command, eventually, text},
+    shop::Shop,
+};
+
+pub(crate) fn send(signal: &str, host: &Child) {
+    let sent = Command::new("kill").args(["-s", signal, &host.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// How it ended, and what it said on stderr.
+pub(crate) fn ended(mut host: Child) -> (ExitStatus, String) {
+    let mut status = None;
+    eventually("the end of a host", || {
+        status = host.try_wait().unwrap();
+        status.is_some()
+    });
+    let mut said = Vec::new();
+    host.stderr.take().unwrap().read_to_end(&mut said).unwrap();
+    (status.unwrap(), text(&said))
+}
+
+pub(crate) fn spawn(mut command: Command) -> Child {
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_signal_while_the_store_does_not_answer_ends_it_with_a_sentence() {
+    for (signal, once, code) in [("TERM", false, 0), ("INT", false, 0), ("TERM", true, 130)] {
+        // Accepts connections and never answers.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let store = format!("http://{}", silent.local_addr().unwrap());
+        let mut args =
+            vec!["run", "mailer", "--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+        args.extend(["--print", "--log", "off"]);
+        args.extend(once.then_some("--once"));
+        let host = spawn(command(&args));
+        // It has asked: it is waiting for the answer.
+        let (mut connection, _) = silent.accept().unwrap();
+        connection.read_exact(&mut [0]).unwrap();
+        send(signal, &host);
+        let (status, said) = ended(host);
+        assert_eq!(said, format!("stopped while opening the store {store}: no lease was acquired\n"));
+        assert_eq!(status.code(), Some(code), "{signal}");
+    }
+}
+
+/// The lease container of a shop, seen by a client of the test.
+struct Leases {
+    runtime: tokio::runtime::Runtime,
+    container: Container,
+    prefix: LeasePrefix,
+}
+
+impl Leases {
+    fn of(shop: &Shop) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (container, prefix) = runtime.block_on(async {
+            let database = Server::connect(&shop.store(), EMULATOR_KEY).unwrap().database("shop");
+            let orders = database.container("orders").open().await.unwrap();
+            let leases = database.container("leases").open_or_create().await.unwrap();
+            (leases, LeasePrefix::new("mailer", orders.identity()).unwrap())
+        });
+        Self { runtime, container, prefix }
+    }
+
+    /// Leaves a lock as a host does that dies while it creates the leases.
+    fn lock(&self) {
+        let lock = json!({ "id": self.prefix.lock_id() });
+        self.runtime.block_on(self.container.create(&lock)).unwrap();
+    }
+
+    /// The owners of all leases.
+    fn owners(&self) -> Vec<Value> {
+        let items = self.runtime.block_on(self.container.list(&self.prefix.leases())).unwrap();
+        items.iter().map(|item| serde_json::from_slice::<Value>(&item.body).unwrap()["Owner"].clone()).collect()
+    }
+}
+
+#[test]
+fn a_signal_while_the_host_waits_for_the_lock_of_another_ends_it_with_a_sentence() {
+    let shop = Shop::served();
+    shop.load(1);
+    let leases = Leases::of(&shop);
+    leases.lock();
+    let start = |address: SocketAddr, more: &[&str]| {
+        let options = ["--print", "--log", "off", "--metrics", &address.to_string()];
+        spawn(shop.command(&["run"], &[&options[..], more].concat()))
+    };
+    let addresses = [free_port(), free_port()];
+    let (host, other) = (start(addresses[0], &[]), start(addresses[1], &["--once"]));
+    for address in addresses {
+        eventually("a host that has met the lock", || {
+            let Some((200, metrics)) = get(address, "/metrics", &[]) else { return false };
+            metrics.lines().any(|line| line.contains("container=\"leases\"") && line.contains("result=\"conflict\""))
+        });
+    }
+    send("TERM", &host);
+    send("INT", &other);
+    let (status, said) = ended(host);
+    assert_eq!((status.code(), said.as_str()), (Some(0), "stopped while the host was starting: no lease is kept\n"));
+    let (status, said) = ended(other);
+    let expected = "stopped before it had caught up: it goes on from there, and no lease is kept\n";
+    assert_eq!((status.code(), said.as_str()), (Some(130), expected));
+}
+
+#[test]
+fn a_signal_before_it_has_caught_up_hands_over_what_it_holds() {
+    let shop = Shop::served();
+    shop.load(20);
+    // The first batch of each lease never ends well.
+    let options = ["--exec", "touch called; false", "--once", "--from", "beginning", "--log", "off"];
+    let host = spawn(shop.command(&["run"], &options));
+    eventually("a call", || shop.folder.path().join("called").exists());
+    let leases = Leases::of(&shop);
+    assert!(leases.owners().iter().any(|owner| !owner.is_null()));
+    send("TERM", &host);
+    let (status, said) = ended(host);
+    let expected = "stopped before it had caught up: it goes on from there, and no lease is kept\n";
+    assert_eq!((status.code(), said.as_str()), (Some(130), expected));
+    assert_eq!(leases.owners(), vec![Value::Null; 4], "another host can take them at once");
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let shop = Shop::served();
+    shop.load(1);
+    let options =
+        ["--exec", "touch called; sleep 1000", "--from", "beginning", "--log", "off", "--stop-deadline", "10m"];
+    let host = spawn(shop.command(&["run"], &options));
+    eventually("a call", || shop.folder.path().join("called").exists());
+    send("TERM", &host);
+    // The same signal twice in a row may arrive as one.
+    send("INT", &host);
+    let (status, said) = ended(host);
+    let expected = "ended at once, as asked twice: other hosts get the leases of this one when these have expired\n";
+    assert_eq!((status.code(), said.as_str()), (Some(130), expected));
+}
