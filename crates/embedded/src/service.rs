@@ -11,12 +11,13 @@ use std::{
 };
 
 use changefeed_core::{Clock, Error, ErrorKind, Result, StoreId};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use tokio::sync::oneshot;
 
 use crate::{
     commit::{Command, Committer, TIDY_INTERVAL_MS},
     health::HealthReport,
+    index::{container::ContainerIndex, feed::FeedLog},
     log::{
         buffers::Buffers,
         compaction::{self, Tolerance},
@@ -41,6 +42,9 @@ const BUSY_MAINTENANCE_MS: u64 = 2000;
 
 /// How long compaction waits after a failure before it tries again.
 const MAINTENANCE_PAUSE: Duration = Duration::from_secs(5);
+
+/// So many records of deleted containers are counted as dead under the lock at once.
+const DISCARDED_AT_ONCE: usize = 4096;
 
 /// Who performs commits and compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub(crate) struct Shared {
     /// Held by whoever compacts, in a store without a thread for it.
     compacting: Mutex<()>,
     maintenance_due: Condvar,
+    /// See [`Shared::discard`].
+    discarded: Mutex<(Vec<FeedLog>, Vec<ContainerIndex>)>,
     /// There were commits since compaction last looked.
     busy: AtomicBool,
     /// There were commits since the last idle moment.
@@ -126,6 +132,7 @@ impl Shared {
             maintenance: Mutex::default(),
             compacting: Mutex::default(),
             maintenance_due: Condvar::new(),
+            discarded: Mutex::default(),
             busy: AtomicBool::new(false),
             untidy: AtomicBool::new(true),
             spare,
@@ -200,6 +207,35 @@ impl Shared {
         }
     }
 
+    /// Drops feeds of ranges that are gone and indexes of deleted containers, whose records are dead now. They may be so
+    /// large that neither commits nor readers should wait for it: the maintenance thread does it.
+    pub(crate) fn discard(&self, feeds: Vec<FeedLog>, indexes: Vec<ContainerIndex>) {
+        if feeds.is_empty() && indexes.is_empty() {
+            return;
+        }
+        let mut discarded = self.discarded.lock();
+        discarded.0.extend(feeds);
+        discarded.1.extend(indexes);
+        drop(discarded);
+        match self.drive {
+            Drive::Threads => self.maintenance_wanted(),
+            Drive::Inline => self.drop_discarded(),
+        }
+    }
+
+    /// Before compaction, which gives records other places.
+    fn drop_discarded(&self) {
+        let (_, indexes) = std::mem::take(&mut *self.discarded.lock());
+        for index in indexes {
+            let mut entries = index.entries().peekable();
+            while entries.peek().is_some() {
+                let mut state = self.state.write();
+                entries.by_ref().take(DISCARDED_AT_ONCE).for_each(|entry| state.segments.mark_dead(entry.location));
+                RwLockWriteGuard::unlock_fair(state);
+            }
+        }
+    }
+
     fn compact_all(&self, tolerance: Tolerance) -> Result<()> {
         // Callers on several threads would write to the same temporary file.
         let _one_at_a_time = self.compacting.lock();
@@ -221,12 +257,12 @@ impl Shared {
                 self.maintenance_wanted();
             }
             // Not under the lock of the queue: compaction may hold the committer for the time of a sync.
-            let (unsynced, backlog) = {
+            let (unsynced, backlog, has_relayouts) = {
                 let committer = self.committer.lock();
-                (committer.has_unsynced(), committer.has_backlog())
+                (committer.has_unsynced(), committer.has_backlog(), committer.has_relayouts())
             };
             let mut queue = self.queue.lock();
-            if queue.commands.is_empty() && !queue.stopped {
+            if queue.commands.is_empty() && !queue.stopped && !has_relayouts {
                 let patience = match (unsynced, backlog) {
                     (_, true) => BACKLOG_PAUSE,
                     (true, _) => RELAXED_SYNC,
@@ -275,6 +311,7 @@ impl Shared {
                 maintenance.wanted = false;
                 std::mem::take(&mut maintenance.waiting)
             };
+            self.drop_discarded();
             let outcome = self.maintain(!waiting.is_empty());
             pause = outcome.is_err();
             let mut outcome = Some(outcome);
@@ -349,6 +386,8 @@ impl Drop for EndOfCommits<'_> {
         queue.stopped = true;
         // Their callers see the answer's sender go.
         queue.commands.clear();
+        drop(queue);
+        self.0.committer.lock().abandon_relayouts();
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     index::{
         Entry, Key, Location,
         container::{ContainerIndex, History},
+        feed::FeedLog,
         horizon::Horizon,
         range::{Floor, RangeStart},
         rebuild::Records,
@@ -78,8 +79,9 @@ impl State {
         }
     }
 
-    /// Takes in a descriptor that was written.
-    pub(crate) fn describe(&mut self, descriptor: Descriptor, now: u64) -> Result<()> {
+    /// Takes in a descriptor that was written. Returns the feeds of ranges that are gone: to be dropped without a lock.
+    pub(crate) fn describe(&mut self, descriptor: Descriptor, now: u64) -> Result<Vec<FeedLog>> {
+        let mut gone = Vec::new();
         match descriptor {
             Descriptor::Database(database) => drop(self.databases.insert(database.name.clone(), database)),
             Descriptor::Container(container) => {
@@ -93,14 +95,14 @@ impl State {
                     index.settle(history, time_to_live, now, &mut |location| segments.mark_dead(location));
                 }
                 index.number = index.number.max(container.numbered);
-                index.relayout(ranges);
+                gone = index.relayout(ranges);
                 self.containers.insert(container.number, Arc::new(container));
             }
             Descriptor::Retired(retired) => {
                 self.retired.insert((retired.database_name.clone(), retired.name.clone()), retired);
             }
         }
-        Ok(())
+        Ok(gone)
     }
 
     /// Makes the index of a container from its records.
@@ -118,14 +120,11 @@ impl State {
         self.indexes.insert(container, index);
     }
 
-    /// Forgets a container with all its items.
-    pub(crate) fn forget_container(&mut self, number: u32) {
+    /// Forgets a container with all its items. Its records are yet to be counted as dead.
+    #[must_use]
+    pub(crate) fn forget_container(&mut self, number: u32) -> Option<ContainerIndex> {
         self.containers.remove(&number);
-        if let Some(index) = self.indexes.remove(&number) {
-            for entry in index.entries() {
-                self.segments.mark_dead(entry.location);
-            }
-        }
+        self.indexes.remove(&number)
     }
 }
 

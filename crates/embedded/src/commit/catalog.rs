@@ -10,14 +10,19 @@ use crate::{
         CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor, FIRST_LSN, RetiredDescriptor, check_name,
     },
     format::record::Place,
-    index::{Key, container::ContainerIndex, horizon::Horizon, range::RangeIndex},
+    index::{
+        Key,
+        container::ContainerIndex,
+        horizon::Horizon,
+        range::{RangeIndex, RangeStart},
+    },
     log::writer::FrameBuffer,
     service::Shared,
     state::State,
 };
 
 /// A change of the catalog. Databases and containers are named.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum CatalogChange {
     CreateDatabase(DatabaseSpec),
     ReplaceDatabase(DatabaseSpec),
@@ -27,6 +32,20 @@ pub(crate) enum CatalogChange {
     DeleteContainer(String, String),
     Split(String, String, RangeId, Option<Epk>),
     Merge(String, String, [RangeId; 2]),
+}
+
+impl CatalogChange {
+    /// Whether it changes or deletes a container.
+    pub(super) fn concerns(&self, database: &str, container: &str) -> bool {
+        match self {
+            Self::CreateDatabase(_) | Self::ReplaceDatabase(_) | Self::CreateContainer(..) => false,
+            Self::DeleteDatabase(name) => name == database,
+            Self::ReplaceContainer(name, spec) => name == database && spec.name == container,
+            Self::DeleteContainer(name, other) | Self::Split(name, other, ..) | Self::Merge(name, other, _) => {
+                name == database && other == container
+            }
+        }
+    }
 }
 
 /// What a change does to the store's own container.
@@ -55,19 +74,41 @@ impl Committer {
         // Whatever the mode, containers and ranges do not vanish with the power.
         self.sync()?;
         let mut state = shared.state.write();
+        let (mut feeds, mut indexes) = (Vec::new(), Vec::new());
         for descriptor in effect.delete {
             match descriptor {
                 Descriptor::Database(database) => drop(state.databases.remove(&database.name)),
-                Descriptor::Container(container) => state.forget_container(container.number),
+                Descriptor::Container(container) => indexes.extend(state.forget_container(container.number)),
                 Descriptor::Retired(RetiredDescriptor { database_name, name, .. }) => {
                     state.retired.remove(&(database_name, name));
                 }
             }
         }
         for descriptor in effect.put {
-            state.describe(descriptor, now.as_millis())?;
+            feeds.extend(state.describe(descriptor, now.as_millis())?);
         }
+        drop(state);
+        shared.discard(feeds, indexes);
         Ok(effect.made)
+    }
+
+    /// The container that a split or merge changes, and the ranges that it would have if that happened now. Nothing for any
+    /// other change.
+    pub(super) fn wanted_ranges(
+        &self,
+        shared: &Shared,
+        change: &CatalogChange,
+    ) -> Result<Option<(u32, Vec<RangeStart>)>> {
+        self.check_open()?;
+        if !matches!(change, CatalogChange::Split(..) | CatalogChange::Merge(..)) {
+            return Ok(None);
+        }
+        let effect = decide(&shared.state.read(), change.clone(), 0, shared.clock.wall())?;
+        let container = effect.put.iter().find_map(|put| match put {
+            Descriptor::Container(container) => Some(container),
+            _ => None,
+        });
+        container.map(|container| Ok((container.number, container.layout()?))).transpose()
     }
 
     /// Writes descriptors down in one frame, and takes others away.

@@ -2,17 +2,18 @@
 
 mod catalog;
 mod plan;
+mod relayout;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use changefeed_core::{Batch, Error, ErrorKind, Result, WriteResult};
 use tokio::sync::oneshot;
 
-use self::plan::Group;
 pub(crate) use self::{
     catalog::CatalogChange,
     plan::{Action, Prepared, PreparedWrite, append_floor},
 };
+use self::{plan::Group, relayout::PendingRelayout};
 use crate::{
     descriptor::CATALOG,
     engine::Durability,
@@ -61,6 +62,8 @@ pub(crate) struct Committer {
     last_tidy: u64,
     /// There are more expired items, or more versions out of retention, than one look takes care of.
     backlog: bool,
+    /// Splits and merges that are being prepared.
+    relayouts: Vec<PendingRelayout>,
     buffer: FrameBuffer,
     refusal: Option<Refusal>,
     health: Arc<HealthReport>,
@@ -75,8 +78,9 @@ enum Refusal {
 
 impl Committer {
     pub(crate) fn new(writer: LogWriter, durability: Durability, health: Arc<HealthReport>) -> Self {
-        let buffer = FrameBuffer::new();
-        Self { writer, durability, unsynced_groups: 0, last_tidy: 0, backlog: false, buffer, refusal: None, health }
+        let (relayouts, buffer) = (Vec::new(), FrameBuffer::new());
+        let (unsynced_groups, last_tidy, backlog, refusal) = (0, 0, false, None);
+        Self { writer, durability, unsynced_groups, last_tidy, backlog, relayouts, buffer, refusal, health }
     }
 
     /// Performs commands in order. Neighbouring writes share frames and syncs.
@@ -97,11 +101,12 @@ impl Committer {
                     }
                     self.write(shared, writes);
                 }
-                Command::Catalog(change, reply) => drop(reply.send(self.change_catalog(shared, change))),
+                Command::Catalog(change, reply) => self.begin_catalog_change(shared, change, reply),
                 Command::Tidy(reply) => drop(reply.send(self.tidy(shared))),
                 Command::Close(reply) => drop(reply.send(self.close(shared))),
             }
         }
+        self.advance_relayouts(shared);
     }
 
     fn write(&mut self, shared: &Shared, writes: Vec<(Prepared, oneshot::Sender<Result<Vec<WriteResult>>>)>) {

@@ -9,8 +9,10 @@ use changefeed_core::{Epk, RangeId, TimeToLive};
 
 use super::{
     Entry, Fate, Key, Location,
+    feed::FeedLog,
     items::{ItemState, Items},
     range::{self, Floor, RangeIndex, RangeStart},
+    relayout::Relayout,
 };
 use crate::format::record::{Place, RecordKind};
 
@@ -35,6 +37,8 @@ pub(crate) struct ContainerIndex {
     /// Records whose retention has begun to run, in the order of its end.
     retired: VecDeque<(u64, Arc<Key>, Place)>,
     expiring: BTreeSet<(u64, Arc<Key>)>,
+    /// A split or merge that is being prepared.
+    relayout: Option<Relayout>,
 }
 
 impl ContainerIndex {
@@ -53,7 +57,7 @@ impl ContainerIndex {
         retired: VecDeque<(u64, Arc<Key>, Place)>,
     ) -> Self {
         let time_to_live = TimeToLive::Off;
-        Self { items, ranges, number, history, time_to_live, retired, expiring: BTreeSet::new() }
+        Self { items, ranges, number, history, time_to_live, retired, expiring: BTreeSet::new(), relayout: None }
     }
 
     pub(crate) fn ranges(&self) -> &[RangeIndex] {
@@ -139,6 +143,9 @@ impl ContainerIndex {
         if let Some(range) = self.ranges.get_mut(position) {
             // Readers are woken afterwards, when the whole commit is visible.
             range.lsn = range.lsn.max(place.lsn);
+            if let Some(relayout) = &mut self.relayout {
+                relayout.add(&entry);
+            }
             range.feed.push(entry);
         }
         if kind != RecordKind::Put {
@@ -176,9 +183,10 @@ impl ContainerIndex {
 
     fn set_fate(&mut self, key: &Key, place: Place, fate: Fate) -> Option<Entry> {
         let position = self.range_position(&key.epk);
-        let feed = &mut self.ranges.get_mut(position)?.feed;
-        let entry = feed.set_fate(place, &key.epk, fate)?.clone();
-        feed.sweep();
+        let entry = self.ranges.get_mut(position)?.feed.set_fate(place, &key.epk, fate)?;
+        if let Some(copy) = self.relayout.as_mut().and_then(|relayout| relayout.copy_of(place, &key.epk)) {
+            copy.set_fate(place, &key.epk, fate);
+        }
         Some(entry)
     }
 
@@ -227,6 +235,9 @@ impl ContainerIndex {
 
     /// Notes that compaction moved a record. Says whether the record still means something.
     pub(crate) fn moved(&mut self, epk: &Epk, place: Place, from: Location, to: Location) -> bool {
+        if let Some(copy) = self.relayout.as_mut().and_then(|relayout| relayout.copy_of(place, epk)) {
+            copy.relocate(place, epk, from, to);
+        }
         let position = self.range_position(epk);
         self.ranges.get_mut(position).is_some_and(|range| range.feed.relocate(place, epk, from, to))
     }
@@ -263,32 +274,50 @@ impl ContainerIndex {
         self.purge(if history == History::Off { u64::MAX } else { now }, usize::MAX, on_dead);
     }
 
-    /// Cuts the key space anew. Ranges that keep their id keep their feed and those who wait for it.
-    pub(crate) fn relayout(&mut self, wanted: Vec<RangeStart>) {
+    /// Begins to prepare other ranges: [`advance_relayout`](Self::advance_relayout) fills their feeds.
+    pub(crate) fn begin_relayout(&mut self, wanted: &[RangeStart]) {
+        self.relayout = Some(Relayout::new(&self.ranges, wanted));
+    }
+
+    /// Copies about `limit` entries into the feeds of the ranges that are being prepared. Says whether nothing is left to
+    /// copy, so that [`relayout`](Self::relayout) takes next to no time.
+    pub(crate) fn advance_relayout(&mut self, limit: usize) -> bool {
+        self.relayout.as_mut().is_none_or(|relayout| relayout.advance(&self.ranges, limit))
+    }
+
+    /// Lets go of what was prepared. To be dropped without holding a lock, since it may be much.
+    pub(crate) fn abandon_relayout(&mut self) -> Vec<FeedLog> {
+        self.relayout.take().into_iter().flat_map(Relayout::into_feeds).collect()
+    }
+
+    /// Changes the ranges. Those that keep their id keep their feed and the tasks that wait for it. Returns the feeds of the
+    /// others: to be dropped without holding a lock, since they may be long.
+    pub(crate) fn relayout(&mut self, wanted: Vec<RangeStart>) -> Vec<FeedLog> {
+        if !self.relayout.as_ref().is_some_and(|relayout| relayout.is_for(&self.ranges, &wanted)) {
+            self.begin_relayout(&wanted);
+        }
+        self.advance_relayout(usize::MAX);
+        let mut feeds = self.relayout.take().into_iter().flat_map(Relayout::into_feeds);
         let mut old: BTreeMap<RangeId, RangeIndex> =
             std::mem::take(&mut self.ranges).into_iter().map(|range| (range.physical.id.clone(), range)).collect();
-        let mut ranges: Vec<_> = Vec::with_capacity(wanted.len());
-        let mut fresh = Vec::new();
         for start in wanted {
-            match old.remove(&start.physical.id) {
-                Some(mut kept) if kept.physical.range == start.physical.range => {
+            let stays = old.get(&start.physical.id).is_some_and(|range| start.is_start_of(range));
+            let range = match stays.then(|| old.remove(&start.physical.id)).flatten() {
+                Some(mut kept) => {
                     kept.reach(start.lsn);
                     kept.horizon.raise_to(&start.horizon);
-                    ranges.push(kept);
+                    kept
                 }
-                other => {
-                    if let Some(changed) = other {
-                        old.insert(changed.physical.id.clone(), changed);
-                    }
-                    fresh.push(start);
+                None => {
+                    let feed = feeds.next().unwrap_or_default();
+                    let lsn = feed.last().map_or(0, |last| last.place.lsn).max(start.lsn);
+                    RangeIndex::new(RangeStart { lsn, ..start }, feed)
                 }
-            }
+            };
+            self.ranges.push(range);
         }
-        let orphans: Vec<Entry> = old.into_values().flat_map(|range| range.feed.into_entries()).collect();
-        fresh.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
-        ranges.extend(range::fill(fresh, orphans));
-        ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
-        self.ranges = ranges;
+        self.ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
+        old.into_values().map(|range| range.feed).collect()
     }
 
     /// Tells those who wait for the ranges of these keys that there is news.

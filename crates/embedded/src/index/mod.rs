@@ -7,6 +7,7 @@ pub(crate) mod items;
 pub(crate) mod position;
 pub(crate) mod range;
 pub(crate) mod rebuild;
+mod relayout;
 pub(crate) mod select;
 
 use changefeed_core::{Epk, ItemId, stable_hash};

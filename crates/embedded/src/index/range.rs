@@ -14,6 +14,13 @@ pub(crate) struct RangeStart {
     pub(crate) horizon: Horizon,
 }
 
+impl RangeStart {
+    /// Whether the range is this one, which may have come further meanwhile.
+    pub(super) fn is_start_of(&self, range: &RangeIndex) -> bool {
+        self.physical.id == range.physical.id && self.physical.range == range.physical.range
+    }
+}
+
 /// One physical range: its name, its feed and who waits for it.
 #[derive(Debug)]
 pub(crate) struct RangeIndex {
@@ -28,7 +35,7 @@ pub(crate) struct RangeIndex {
 }
 
 impl RangeIndex {
-    fn new(start: RangeStart, feed: FeedLog) -> Self {
+    pub(super) fn new(start: RangeStart, feed: FeedLog) -> Self {
         let RangeStart { physical, lsn, horizon } = start;
         Self { physical, feed, lsn, horizon, newest: watch::Sender::new(lsn) }
     }

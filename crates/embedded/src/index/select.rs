@@ -65,17 +65,19 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
     }
     let entries = range.feed.after(&wanted.after);
     let whole = wanted.range.contains_range(&range.physical.range);
-    let mut page = Page::new(wanted, entries.len());
+    let mut page = Page::new(wanted, entries.size_hint().0);
     // Sharing an id writes to its place in memory, and each such write waits for the one before: look at all of them
     // first, which the processor does side by side.
-    let near = entries.iter().take(wanted.max_items);
+    let near = entries.clone().take(wanted.max_items);
     std::hint::black_box(near.filter_map(|entry| entry.key.id.as_bytes().first()).fold(0_u8, |all, one| all ^ one));
-    for (scanned, entry) in entries.iter().enumerate() {
+    let mut before = 0;
+    for (scanned, entry) in entries.enumerate() {
+        let lsn_before = std::mem::replace(&mut before, entry.place.lsn);
         if page.is_full(0) && page.last_lsn() != Some(entry.place.lsn) {
             return page.end_before(entry);
         }
-        if scanned >= SCAN_LIMIT && page.picked.is_empty() && entries[scanned - 1].place.lsn < entry.place.lsn {
-            return Selection::Unfinished(Position::after(entries[scanned - 1].place.lsn));
+        if scanned >= SCAN_LIMIT && page.picked.is_empty() && lsn_before < entry.place.lsn {
+            return Selection::Unfinished(Position::after(lsn_before));
         }
         if !whole && !wanted.range.contains(&entry.key.epk) {
             continue;
@@ -189,7 +191,7 @@ pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wan
         let expired = container.expired(wanted.now).filter_map(|key| container.item(key)).filter(is_here).count();
         return range.feed.latest_after(position).saturating_sub(expired) as u64;
     }
-    let shown = range.feed.after(position).iter().filter(|entry| {
+    let shown = range.feed.after(position).filter(|entry| {
         entry.timestamp >= wanted.not_before
             && wanted.range.contains(&entry.key.epk)
             && shown_as(container, entry, wanted).is_some()
