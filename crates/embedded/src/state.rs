@@ -18,7 +18,7 @@ use crate::{
         container::{ContainerIndex, History},
         feed::FeedLog,
         horizon::Horizon,
-        range::{Floor, RangeStart},
+        range::{RangeStart, Watermark},
         rebuild::Records,
     },
     log::{Segments, recent::Recent},
@@ -146,16 +146,16 @@ impl Rebuild {
         let header = &record.header;
         let records = self.records.entry(header.container).or_default();
         if !record.is_whole {
-            let hopeless = header.kind == RecordKind::Floor || header.container == CATALOG;
+            let hopeless = header.kind == RecordKind::Watermark || header.container == CATALOG;
             if hopeless || records.damaged.len() >= DAMAGED_RECORDS {
                 self.damaged.get_or_insert(location);
                 return;
             }
             records.damaged.push(records.entries.len());
         }
-        if header.kind == RecordKind::Floor {
-            let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.place.lsn, header.previous.lsn);
-            records.floors.push(Floor { epk, lsn, purged, number: header.ordinal });
+        if header.kind == RecordKind::Watermark {
+            let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.change_id.lsn, header.previous.lsn);
+            records.watermarks.push(Watermark { epk, lsn, purged, number: header.document_number });
             return;
         }
         if header.container == CATALOG {
@@ -209,7 +209,7 @@ impl Rebuild {
         // What retention still holds is needed.
         for (container, entry) in &claims {
             let index = state.indexes.get(container);
-            if index.is_some_and(|index| index.needs(&entry.key.epk, entry.place)) {
+            if index.is_some_and(|index| index.needs(&entry.key.epk, entry.change_id)) {
                 return Err(state.segments.damaged_record(entry.location));
             }
         }

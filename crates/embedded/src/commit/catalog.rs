@@ -1,23 +1,11 @@
-//! Changes of the catalog: databases and containers come, change, split, merge and go.
+//! Changes of the catalog: databases and containers come, change, split, merge and go. Pure: says what a change does.
 
-use std::sync::Arc;
+use changefeed_core::{ContainerSpec, DatabaseSpec, Epk, Error, ErrorKind, RangeId, Result};
+use tokio::sync::oneshot;
 
-use changefeed_core::{ContainerSpec, DatabaseSpec, Epk, Error, ErrorKind, ItemId, RangeId, Result};
-
-use super::{Committer, next_catalog_lsn, plan::Group};
 use crate::{
-    descriptor::{
-        CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor, FIRST_LSN, RetiredDescriptor, check_name,
-    },
-    format::record::Place,
-    index::{
-        Key,
-        container::ContainerIndex,
-        horizon::Horizon,
-        range::{RangeIndex, RangeStart},
-    },
-    log::writer::FrameBuffer,
-    service::Shared,
+    descriptor::{ContainerDescriptor, DatabaseDescriptor, Descriptor, FIRST_LSN, RetiredDescriptor, check_name},
+    index::{container::ContainerIndex, horizon::Horizon, range::RangeIndex},
     state::State,
 };
 
@@ -32,6 +20,22 @@ pub(crate) enum CatalogChange {
     DeleteContainer(String, String),
     Split(String, String, RangeId, Option<Epk>),
     Merge(String, String, [RangeId; 2]),
+}
+
+/// Where the answer to a change goes.
+pub(super) type Reply = oneshot::Sender<Result<Option<RangeId>>>;
+
+/// A split or merge that is being prepared. Nothing of it is on disk before everything is prepared.
+#[derive(Debug)]
+pub(super) struct PendingRelayout {
+    /// The names of database and container.
+    pub(super) database: String,
+    pub(super) name: String,
+    pub(super) container: u32,
+    pub(super) change: CatalogChange,
+    pub(super) reply: Reply,
+    /// Later changes of the same container.
+    pub(super) waiting: Vec<(CatalogChange, Reply)>,
 }
 
 impl CatalogChange {
@@ -50,101 +54,23 @@ impl CatalogChange {
 
 /// What a change does to the store's own container.
 #[derive(Default)]
-struct Effect {
-    put: Vec<Descriptor>,
-    delete: Vec<Descriptor>,
+pub(super) struct Effect {
+    pub(super) put: Vec<Descriptor>,
+    pub(super) delete: Vec<Descriptor>,
     /// The first range that a split or merge made.
-    made: Option<RangeId>,
+    pub(super) made: Option<RangeId>,
 }
-
-impl Committer {
-    /// Decides on a change, writes it down durably, and makes it true.
-    pub(super) fn change_catalog(&mut self, shared: &Shared, change: CatalogChange) -> Result<Option<RangeId>> {
-        self.check_open()?;
-        let now = shared.clock.wall();
-        let lsn = next_catalog_lsn(shared);
-        let number = u32::try_from(lsn).ok().filter(|number| *number < 1 << 31).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unsupported,
-                "this folder has seen two thousand million catalog changes: use a new one",
-            )
-        })?;
-        let effect = decide(&shared.state.read(), change, number, now)?;
-        self.put_descriptors(shared, lsn, &effect.put, &effect.delete)?;
-        // Whatever the mode, containers and ranges do not vanish with the power.
-        self.sync()?;
-        let mut state = shared.state.write();
-        let (mut feeds, mut indexes) = (Vec::new(), Vec::new());
-        for descriptor in effect.delete {
-            match descriptor {
-                Descriptor::Database(database) => drop(state.databases.remove(&database.name)),
-                Descriptor::Container(container) => indexes.extend(state.forget_container(container.number)),
-                Descriptor::Retired(RetiredDescriptor { database_name, name, .. }) => {
-                    state.retired.remove(&(database_name, name));
-                }
-            }
-        }
-        for descriptor in effect.put {
-            feeds.extend(state.describe(descriptor, now.as_millis())?);
-        }
-        drop(state);
-        shared.discard(feeds, indexes);
-        Ok(effect.made)
-    }
-
-    /// The container that a split or merge changes, and the ranges that it would have if that happened now. Nothing for any
-    /// other change.
-    pub(super) fn wanted_ranges(
-        &self,
-        shared: &Shared,
-        change: &CatalogChange,
-    ) -> Result<Option<(u32, Vec<RangeStart>)>> {
-        self.check_open()?;
-        if !matches!(change, CatalogChange::Split(..) | CatalogChange::Merge(..)) {
-            return Ok(None);
-        }
-        let effect = decide(&shared.state.read(), change.clone(), 0, shared.clock.wall())?;
-        let container = effect.put.iter().find_map(|put| match put {
-            Descriptor::Container(container) => Some(container),
-            _ => None,
-        });
-        container.map(|container| Ok((container.number, container.layout()?))).transpose()
-    }
-
-    /// Writes descriptors down in one frame, and takes others away.
-    fn put_descriptors(&mut self, shared: &Shared, lsn: u64, put: &[Descriptor], delete: &[Descriptor]) -> Result<()> {
-        let mut group = Group::new(shared.clock.wall(), FrameBuffer::new());
-        let all = put.iter().map(|put| (put, true)).chain(delete.iter().map(|delete| (delete, false)));
-        for (op, (descriptor, put)) in (0..).zip(all) {
-            let key = Arc::new(Key::new(Epk::MIN, ItemId::new(descriptor.item_id())?));
-            let body = serde_json::to_vec(descriptor).map_err(|error| {
-                Error::new(ErrorKind::InvalidArgument, "the settings cannot be written as JSON").with_source(error)
-            })?;
-            group.put_descriptor(Place { lsn, op }, CATALOG, &key, put.then_some(&body));
-        }
-        self.commit(shared, &mut group)
-    }
-
-    /// Writes down the descriptors of a folder of version 1 as they were changed on reading it.
-    pub(crate) fn write_migrated(&mut self, shared: &Shared) -> Result<()> {
-        let all: Vec<Descriptor> = {
-            let state = shared.state.read();
-            state.containers.values().map(|container| Descriptor::Container((**container).clone())).collect()
-        };
-        for some in all.chunks(MIGRATED_AT_ONCE) {
-            self.put_descriptors(shared, next_catalog_lsn(shared), some, &[])?;
-        }
-        self.sync()
-    }
-}
-
-/// How many descriptors one frame holds when a folder is migrated.
-const MIGRATED_AT_ONCE: usize = 64;
 
 /// Of so many names of deleted containers the store remembers how far they had come.
 const REMEMBERED_NAMES: usize = 1000;
 
-fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_core::Timestamp) -> Result<Effect> {
+/// What a change does to a store in this state; `number` is for what it creates.
+pub(super) fn decide(
+    state: &State,
+    change: CatalogChange,
+    number: u32,
+    now: changefeed_core::Timestamp,
+) -> Result<Effect> {
     let mut effect = Effect::default();
     match change {
         CatalogChange::CreateDatabase(DatabaseSpec { name, extra: other }) => {
@@ -216,7 +142,7 @@ impl Effect {
         self.delete.push(Descriptor::Container(container.clone()));
     }
 
-    /// Lets go of the names that were deleted first, if there are too many.
+    /// Forgets the names that were deleted first, if there are too many.
     fn forget_old_names(&mut self, state: &State) {
         let mut numbers: Vec<_> = state.retired.values().map(|retired| retired.number).collect();
         numbers.sort_unstable();

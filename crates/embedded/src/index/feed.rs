@@ -2,8 +2,8 @@
 
 use changefeed_core::Epk;
 
-use super::{Entry, Fate, Location, position::Position};
-use crate::format::record::Place;
+use super::{Entry, Location, RecordState, position::Position};
+use crate::format::record::ChangeId;
 
 /// Dead entries of a chunk are swept out when they outnumber the others, but not before there are this many.
 const SWEEP_MINIMUM: usize = 64;
@@ -45,29 +45,29 @@ impl Chunk {
     /// Notes again where the entries are and how many of each kind there are.
     fn survey(&mut self) {
         self.lsns.clear();
-        self.lsns.extend(self.entries.iter().map(|entry| entry.place.lsn));
+        self.lsns.extend(self.entries.iter().map(|entry| entry.change_id.lsn));
         let count = |is_counted: fn(&Entry) -> bool| self.entries.iter().filter(|entry| is_counted(entry)).count();
-        self.dead = count(|entry| entry.fate == Fate::Dead);
-        self.hidden = count(|entry| entry.fate.is_hidden());
+        self.dead = count(|entry| entry.state == RecordState::Dead);
+        self.hidden = count(|entry| entry.state.is_hidden());
         self.latest = count(Entry::is_item);
     }
 
     fn insert(&mut self, at: usize, entry: Entry) {
         self.latest += usize::from(entry.is_item());
-        self.hidden += usize::from(entry.fate.is_hidden());
-        self.dead += usize::from(entry.fate == Fate::Dead);
-        self.lsns.insert(at, entry.place.lsn);
+        self.hidden += usize::from(entry.state.is_hidden());
+        self.dead += usize::from(entry.state == RecordState::Dead);
+        self.lsns.insert(at, entry.change_id.lsn);
         self.entries.insert(at, entry);
     }
 
-    fn set_fate(&mut self, at: usize, fate: Fate) -> Entry {
+    fn set_state(&mut self, at: usize, state: RecordState) -> Entry {
         let entry = &mut self.entries[at];
-        debug_assert!(entry.fate != Fate::Dead);
-        self.hidden += usize::from(fate.is_hidden());
-        self.hidden -= usize::from(entry.fate.is_hidden());
-        self.dead += usize::from(fate == Fate::Dead);
+        debug_assert!(entry.state != RecordState::Dead);
+        self.hidden += usize::from(state.is_hidden());
+        self.hidden -= usize::from(entry.state.is_hidden());
+        self.dead += usize::from(state == RecordState::Dead);
         self.latest -= usize::from(entry.is_item());
-        entry.fate = fate;
+        entry.state = state;
         self.latest += usize::from(entry.is_item());
         entry.clone()
     }
@@ -77,7 +77,7 @@ impl Chunk {
         if self.dead < SWEEP_MINIMUM || self.dead * 2 < self.entries.len() {
             return false;
         }
-        self.entries.retain(|entry| entry.fate != Fate::Dead);
+        self.entries.retain(|entry| entry.state != RecordState::Dead);
         if self.entries.capacity() > 4 * self.entries.len().max(SWEEP_MINIMUM) {
             self.entries.shrink_to(2 * self.entries.len());
         }
@@ -94,7 +94,7 @@ impl FeedLog {
     pub(crate) fn from_sorted(entries: Vec<Entry>) -> Self {
         debug_assert!(entries.is_sorted_by(|a, b| a.order() < b.order()));
         let mut log = Self::default();
-        let mut entries = entries.into_iter().filter(|entry| entry.fate != Fate::Dead).peekable();
+        let mut entries = entries.into_iter().filter(|entry| entry.state != RecordState::Dead).peekable();
         while entries.peek().is_some() {
             log.chunks.push(Chunk::of(entries.by_ref().take(CHUNK).collect()));
         }
@@ -107,7 +107,7 @@ impl FeedLog {
         debug_assert!(self.last().is_none_or(|last| last.order() < entry.order()));
         if self.chunks.last().is_none_or(|last| last.entries.len() >= CHUNK) {
             self.chunks.push(Chunk::default());
-            self.firsts.push(entry.place.lsn);
+            self.firsts.push(entry.change_id.lsn);
         }
         if let Some(last) = self.chunks.last_mut() {
             last.insert(last.entries.len(), entry);
@@ -116,7 +116,7 @@ impl FeedLog {
 
     /// Adds an entry at its place, which may be between others.
     pub(crate) fn insert(&mut self, entry: Entry) {
-        let (mut chunk, mut at) = self.seek(entry.place.lsn, |other| other.order() > entry.order());
+        let (mut chunk, mut at) = self.seek(entry.change_id.lsn, |other| other.order() > entry.order());
         if chunk >= self.chunks.len() {
             return self.push(entry);
         }
@@ -159,7 +159,7 @@ impl FeedLog {
 
     /// How many entries after `position` some reader may see.
     pub(crate) fn shown_after(&self, position: &Position) -> usize {
-        self.count_after(position, |entry| !entry.fate.is_hidden(), |chunk| chunk.entries.len() - chunk.hidden)
+        self.count_after(position, |entry| !entry.state.is_hidden(), |chunk| chunk.entries.len() - chunk.hidden)
     }
 
     /// How many entries after `position` are items as they are now, expired or not.
@@ -174,7 +174,7 @@ impl FeedLog {
     }
 
     fn first_after(&self, position: &Position) -> At {
-        self.seek(position.lsn, |entry| position.is_before(entry.place.lsn, &entry.key.epk))
+        self.seek(position.lsn, |entry| position.is_before(entry.change_id.lsn, &entry.key.epk))
     }
 
     /// The first entry with a higher LSN, or with this one and past what is looked for.
@@ -190,28 +190,28 @@ impl FeedLog {
         if at < chunk.entries.len() { (next - 1, at) } else { (next, 0) }
     }
 
-    pub(crate) fn find(&self, place: Place, epk: &Epk) -> Option<&Entry> {
-        self.position(place, epk).map(|(chunk, at)| &self.chunks[chunk].entries[at])
+    pub(crate) fn find(&self, change_id: ChangeId, epk: &Epk) -> Option<&Entry> {
+        self.position(change_id, epk).map(|(chunk, at)| &self.chunks[chunk].entries[at])
     }
 
     /// Sets what a record still means; returns it as it is then.
-    pub(crate) fn set_fate(&mut self, place: Place, epk: &Epk, fate: Fate) -> Option<Entry> {
-        let (chunk, at) = self.position(place, epk)?;
-        let entry = self.chunks[chunk].set_fate(at, fate);
+    pub(crate) fn set_state(&mut self, change_id: ChangeId, epk: &Epk, state: RecordState) -> Option<Entry> {
+        let (chunk, at) = self.position(change_id, epk)?;
+        let entry = self.chunks[chunk].set_state(at, state);
         if self.chunks[chunk].sweep() {
             self.join(chunk);
         }
         Some(entry)
     }
 
-    pub(crate) fn relocate(&mut self, place: Place, epk: &Epk, from: Location, to: Location) -> bool {
-        let Some((chunk, at)) = self.position(place, epk) else { return false };
+    pub(crate) fn relocate(&mut self, change_id: ChangeId, epk: &Epk, from: Location, to: Location) -> bool {
+        let Some((chunk, at)) = self.position(change_id, epk) else { return false };
         let entry = &mut self.chunks[chunk].entries[at];
         if entry.location != from {
             return false;
         }
         entry.location = to;
-        entry.fate != Fate::Dead
+        entry.state != RecordState::Dead
     }
 
     /// Settles a chunk that has lost entries: an empty one goes, a small one joins a neighbour that has room.
@@ -238,9 +238,9 @@ impl FeedLog {
         }
     }
 
-    fn position(&self, place: Place, epk: &Epk) -> Option<At> {
-        let wanted = (place.lsn, epk, place.op);
-        let (chunk, at) = self.seek(place.lsn, |entry| entry.order() >= wanted);
+    fn position(&self, change_id: ChangeId, epk: &Epk) -> Option<At> {
+        let wanted = (change_id.lsn, epk, change_id.op);
+        let (chunk, at) = self.seek(change_id.lsn, |entry| entry.order() >= wanted);
         (self.chunks.get(chunk)?.entries[at].order() == wanted).then_some((chunk, at))
     }
 }
@@ -258,9 +258,9 @@ mod tests {
     };
 
     fn entry(lsn: u64) -> Entry {
-        let place = Place { lsn, op: 0 };
-        let (kind, previous) = (RecordKind::Put, Place::default());
-        let header = RecordHeader { kind, container: 1, place, previous, ordinal: 0, timestamp: 0, ttl: 0 };
+        let change_id = ChangeId { lsn, op: 0 };
+        let (kind, previous) = (RecordKind::Put, ChangeId::default());
+        let header = RecordHeader { kind, container: 1, change_id, previous, document_number: 0, timestamp: 0, ttl: 0 };
         let key = Arc::new(Key::new(Epk::MIN, ItemId::new("x").unwrap()));
         Entry::new(&header, key, Location { segment: 1, offset: 0, bytes: 0 })
     }
@@ -271,7 +271,7 @@ mod tests {
         assert!(log.all().is_sorted_by(|a, b| a.order() < b.order()));
         for lsn in [0, 1, 7, 1022, 1023, 1024, 1025, 2048, 2900, newest - 1, newest, newest + 1] {
             let position = &Position::after(lsn);
-            let shown = log.after(position).filter(|entry| !entry.fate.is_hidden()).count();
+            let shown = log.after(position).filter(|entry| !entry.state.is_hidden()).count();
             assert_eq!(log.shown_after(position), shown, "after {lsn}");
             let latest = log.after(position).filter(|entry| entry.is_item()).count();
             assert_eq!(log.latest_after(position), latest, "after {lsn}");
@@ -284,17 +284,17 @@ mod tests {
         check(&log, 1);
         for newest in 1..=3000 {
             log.push(entry(newest));
-            let fate = match newest % 7 {
-                0 => Fate::Dead,
-                1 => Fate::Tombstone,
-                2 => Fate::Superseded { at: 5 },
-                _ => Fate::Newest,
+            let state = match newest % 7 {
+                0 => RecordState::Dead,
+                1 => RecordState::Tombstone,
+                2 => RecordState::Superseded { at: 5 },
+                _ => RecordState::Newest,
             };
-            log.set_fate(Place { lsn: newest, op: 0 }, &Epk::MIN, fate).unwrap();
+            log.set_state(ChangeId { lsn: newest, op: 0 }, &Epk::MIN, state).unwrap();
         }
         check(&log, 3000);
         for lsn in (1..=3000).filter(|lsn| lsn % 7 > 0 && lsn % 5 > 0) {
-            log.set_fate(Place { lsn, op: 0 }, &Epk::MIN, Fate::Dead).unwrap();
+            log.set_state(ChangeId { lsn, op: 0 }, &Epk::MIN, RecordState::Dead).unwrap();
             if lsn % 500 == 1 {
                 check(&log, 3000);
             }
@@ -309,17 +309,17 @@ mod tests {
         let at = |lsn, key: u8, op| {
             let mut one = entry(lsn);
             one.key = Arc::new(Key::new(Epk::from_bytes(&[key]), ItemId::new("x").unwrap()));
-            one.place.op = op;
+            one.change_id.op = op;
             one
         };
         let all = [(1, 1, 0), (2, 1, 0), (2, 1, 1), (2, 5, 0), (2, 5, 1), (2, 9, 0), (3, 1, 0)];
         let log = FeedLog::from_sorted(all.iter().map(|(lsn, key, op)| at(*lsn, *key, *op)).collect());
         for (lsn, key, op) in all {
-            let found = log.find(Place { lsn, op }, &Epk::from_bytes(&[key])).unwrap();
-            assert_eq!((found.place.lsn, found.key.epk.as_bytes(), found.place.op), (lsn, &[key][..], op));
+            let found = log.find(ChangeId { lsn, op }, &Epk::from_bytes(&[key])).unwrap();
+            assert_eq!((found.change_id.lsn, found.key.epk.as_bytes(), found.change_id.op), (lsn, &[key][..], op));
         }
-        assert!(log.find(Place { lsn: 2, op: 0 }, &Epk::from_bytes(&[6])).is_none());
-        assert!(log.find(Place { lsn: 2, op: 2 }, &Epk::from_bytes(&[5])).is_none());
+        assert!(log.find(ChangeId { lsn: 2, op: 0 }, &Epk::from_bytes(&[6])).is_none());
+        assert!(log.find(ChangeId { lsn: 2, op: 2 }, &Epk::from_bytes(&[5])).is_none());
         let after = |lsn, key: u8| log.after(&Position { lsn, inside: Some(Epk::from_bytes(&[key])) }).count();
         assert_eq!([after(2, 0), after(2, 1), after(2, 4), after(2, 5), after(2, 9)], [6, 4, 4, 2, 1]);
         assert_eq!(log.after(&Position::after(2)).count(), 1);
@@ -333,15 +333,15 @@ mod tests {
         let mut log = FeedLog::default();
         lsns.iter().for_each(|lsn| log.insert(entry(*lsn)));
         check(&log, 9000);
-        assert!(log.all().map(|entry| entry.place.lsn).eq(1..=9000));
+        assert!(log.all().map(|entry| entry.change_id.lsn).eq(1..=9000));
         random.shuffle(&mut lsns);
         for lsn in lsns.drain(20..) {
-            log.set_fate(Place { lsn, op: 0 }, &Epk::MIN, Fate::Dead).unwrap();
+            log.set_state(ChangeId { lsn, op: 0 }, &Epk::MIN, RecordState::Dead).unwrap();
         }
         check(&log, 9000);
         assert!(log.chunks.len() < 9, "{} chunks for 20 entries", log.chunks.len());
         for lsn in lsns {
-            assert!(log.find(Place { lsn, op: 0 }, &Epk::MIN).unwrap().is_item());
+            assert!(log.find(ChangeId { lsn, op: 0 }, &Epk::MIN).unwrap().is_item());
         }
     }
 }

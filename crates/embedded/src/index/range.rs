@@ -1,4 +1,4 @@
-//! One physical range: its sequence of LSNs, its feed and who waits for it.
+//! One physical range: its sequence of LSNs, its feed and its waiting readers.
 
 use changefeed_core::{Epk, PhysicalRange};
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ impl RangeStart {
     }
 }
 
-/// One physical range: its name, its feed and who waits for it.
+/// One physical range: its name, its feed and its waiting readers.
 #[derive(Debug)]
 pub(crate) struct RangeIndex {
     pub(crate) physical: PhysicalRange,
@@ -30,7 +30,7 @@ pub(crate) struct RangeIndex {
     pub(crate) lsn: u64,
     /// How far back all-versions history reaches.
     pub(crate) horizon: Horizon,
-    /// The newest LSN. Dropped with the range, which wakes everybody who waits.
+    /// The newest LSN. Dropped with the range, which wakes all waiting readers.
     pub(crate) newest: watch::Sender<u64>,
 }
 
@@ -51,7 +51,7 @@ impl RangeIndex {
 
 /// What the log says about records that are gone.
 #[derive(Clone, Debug)]
-pub(crate) struct Floor {
+pub(crate) struct Watermark {
     /// A key of the range, or of the part of it, that is meant.
     pub(crate) epk: Epk,
     /// LSNs up to this one are used up.
@@ -75,7 +75,7 @@ pub(super) fn fill(ranges: Vec<RangeStart>, entries: Vec<Entry>) -> Vec<RangeInd
         // The entries of each range that was not merged are in order: the sort finds that out.
         feed.sort_by(|a, b| a.order().cmp(&b.order()));
         // Also what is dead has used up its LSN.
-        let lsn = feed.last().map_or(0, |entry| entry.place.lsn).max(range.lsn);
+        let lsn = feed.last().map_or(0, |entry| entry.change_id.lsn).max(range.lsn);
         RangeIndex::new(RangeStart { lsn, ..range }, FeedLog::from_sorted(feed))
     });
     filled.collect()

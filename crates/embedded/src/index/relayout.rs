@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use changefeed_core::{Epk, FeedRange};
 
 use super::{
-    Entry, Fate,
+    Entry, RecordState,
     feed::FeedLog,
     range::{RangeIndex, RangeStart},
 };
-use crate::format::record::Place;
+use crate::format::record::ChangeId;
 
 /// The feeds of new ranges, as far as they are copied from those of the ranges that they replace.
 ///
@@ -68,14 +68,14 @@ impl Relayout {
             heads[at] = feeds[at].next();
             left -= 1;
             last = Some(entry);
-            if entry.fate != Fate::Dead
+            if entry.state != RecordState::Dead
                 && let Some(feed) = target(&mut self.targets, &entry.key.epk)
             {
                 feed.push(entry.clone());
             }
         };
         if let Some(last) = last {
-            self.copied = Some((last.place.lsn, last.key.epk.clone(), last.place.op));
+            self.copied = Some((last.change_id.lsn, last.key.epk.clone(), last.change_id.op));
         }
         is_complete
     }
@@ -85,16 +85,16 @@ impl Relayout {
         if !self.targets.iter().any(|(range, _)| range.contains(&entry.key.epk)) {
             return;
         }
-        match self.copy_of(entry.place, &entry.key.epk) {
+        match self.copy_of(entry.change_id, &entry.key.epk) {
             Some(feed) => feed.insert(entry.clone()),
             None => self.grown += 1,
         }
     }
 
     /// The feed that has the copy of an entry; none if it is not copied yet, or not concerned.
-    pub(super) fn copy_of(&mut self, place: Place, epk: &Epk) -> Option<&mut FeedLog> {
+    pub(super) fn copy_of(&mut self, change_id: ChangeId, epk: &Epk) -> Option<&mut FeedLog> {
         let (lsn, last, op) = self.copied.as_ref()?;
-        if (place.lsn, epk, place.op) > (*lsn, last, *op) {
+        if (change_id.lsn, epk, change_id.op) > (*lsn, last, *op) {
             return None;
         }
         target(&mut self.targets, epk)
@@ -150,7 +150,7 @@ mod tests {
         plain: ContainerIndex,
         preparing: ContainerIndex,
         /// The records that were written, and where they lie.
-        records: Vec<(Arc<Key>, Place, Location)>,
+        records: Vec<(Arc<Key>, ChangeId, Location)>,
         now: u64,
     }
 
@@ -189,22 +189,22 @@ mod tests {
             let lsn = self.plain.range_of(&epk).unwrap().lsn + 1;
             for op in 0..self.random.u16(1..4) {
                 let key = Arc::new(Key::new(epk.clone(), ItemId::new(op.to_string()).unwrap()));
-                let old = self.plain.items.get(&key).filter(|state| state.live).map(|state| state.place);
+                let old = self.plain.items.get(&key).filter(|state| state.live).map(|state| state.change_id);
                 if kind == RecordKind::Delete && old.is_none() {
                     continue;
                 }
-                let place = Place { lsn, op };
+                let change_id = ChangeId { lsn, op };
                 let header = RecordHeader {
                     kind,
                     container: 1,
-                    place,
+                    change_id,
                     previous: old.unwrap_or_default(),
-                    ordinal: self.records.len() as u64,
+                    document_number: self.records.len() as u64,
                     timestamp: self.now,
                     ttl: 0,
                 };
                 let location = Location { segment: 1, offset: self.records.len() as u32, bytes: 1 };
-                self.records.push((Arc::clone(&key), place, location));
+                self.records.push((Arc::clone(&key), change_id, location));
                 self.both(|index| index.apply(Entry::new(&header, Arc::clone(&key), location), &mut |_| {}));
             }
         }
@@ -216,13 +216,13 @@ mod tests {
                     return;
                 }
                 let at = self.random.usize(0..self.records.len());
-                let (key, place, from) = self.records[at].clone();
+                let (key, change_id, from) = self.records[at].clone();
                 let to = Location { segment: from.segment + 1, ..from };
-                let needed = self.plain.needs(&key.epk, place);
-                assert_eq!(self.preparing.needs(&key.epk, place), needed);
+                let needed = self.plain.needs(&key.epk, change_id);
+                assert_eq!(self.preparing.needs(&key.epk, change_id), needed);
                 if needed {
                     self.records[at].2 = to;
-                    self.both(|index| assert!(index.moved(&key.epk, place, from, to)));
+                    self.both(|index| assert!(index.moved(&key.epk, change_id, from, to)));
                 } else {
                     self.records.swap_remove(at);
                 }
@@ -238,7 +238,7 @@ mod tests {
 
         fn check(&self) {
             let entries = |index: &ContainerIndex| -> Vec<_> {
-                let shown = |entry: &Entry| (entry.place, Arc::clone(&entry.key), entry.fate, entry.location);
+                let shown = |entry: &Entry| (entry.change_id, Arc::clone(&entry.key), entry.state, entry.location);
                 index.entries().map(shown).collect()
             };
             assert_eq!(entries(&self.preparing), entries(&self.plain));

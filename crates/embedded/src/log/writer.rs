@@ -203,7 +203,7 @@ impl Spare {
         let fill = || {
             let zeros = vec![0; ZEROS_BYTES];
             let mut offset = 0;
-            while vfs.likes_preallocation() && offset < bytes {
+            while vfs.supports_preallocation() && offset < bytes {
                 let count = (bytes - offset).min(ZEROS_BYTES as u64);
                 file.write_at(offset, &zeros[..count as usize])?;
                 file.sync()?;

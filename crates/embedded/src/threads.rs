@@ -1,4 +1,4 @@
-//! What all handles of an engine share, and the threads that serve it: one commits, one compacts.
+//! The threads of an engine: one commits, one compacts. Or none of them, in a store whose callers do both themselves.
 
 use std::{
     collections::VecDeque,
@@ -10,26 +10,19 @@ use std::{
     time::Duration,
 };
 
-use changefeed_core::{Clock, Error, ErrorKind, Result, StoreId};
-use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
+use changefeed_core::{Error, ErrorKind, Result};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::{
-    commit::{Command, Committer, TIDY_INTERVAL_MS},
-    health::HealthReport,
-    index::{container::ContainerIndex, feed::FeedLog},
+    commit::{Command, Committer, EXPIRE_INTERVAL_MS},
+    inner::Inner,
     log::{
-        buffers::Buffers,
         compaction::{self, Tolerance},
         writer::{Spare, SpareSlot},
     },
     metrics::Task,
-    state::State,
-    vfs::Vfs,
 };
-
-/// A segment is at least this long, also in a small store.
-pub(crate) const SMALLEST_SEGMENT_BYTES: u64 = 1024 * 1024;
 
 /// How long a write in relaxed mode stays unsynced while nothing else happens.
 const RELAXED_SYNC: Duration = Duration::from_millis(100);
@@ -43,43 +36,19 @@ const BUSY_MAINTENANCE_MS: u64 = 2000;
 /// How long compaction waits after a failure before it tries again.
 const MAINTENANCE_PAUSE: Duration = Duration::from_secs(5);
 
-/// So many records of deleted containers are counted as dead under the lock at once.
-const DISCARDED_AT_ONCE: usize = 4096;
-
-/// Who performs commits and compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drive {
-    /// Threads of their own.
-    Threads,
-    /// The caller, at once: deterministic.
-    Inline,
-}
-
 /// What handles share with the threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) vfs: Arc<dyn Vfs>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) account_host: String,
-    pub(crate) store: StoreId,
-    pub(crate) segment_bytes: u64,
-    pub(crate) state: RwLock<State>,
-    pub(crate) buffers: Arc<Buffers>,
-    pub(crate) health: Arc<HealthReport>,
-    drive: Drive,
+    pub(crate) inner: Inner,
     pub(crate) committer: Mutex<Committer>,
     queue: Mutex<Queue>,
     queued: Condvar,
-    maintenance: Mutex<Maintenance>,
-    /// Held by whoever compacts, in a store without a thread for it.
+    /// Held by the thread that compacts, in a store without a thread for it.
     compacting: Mutex<()>,
-    maintenance_due: Condvar,
-    /// See [`Shared::discard`].
-    discarded: Mutex<(Vec<FeedLog>, Vec<ContainerIndex>)>,
     /// There were commits since compaction last looked.
     busy: AtomicBool,
     /// There were commits since the last idle moment.
-    untidy: AtomicBool,
+    unmaintained: AtomicBool,
     spare: SpareSlot,
     /// So that no two spares have one name: the one before may still be in use.
     spares_made: AtomicU64,
@@ -91,50 +60,20 @@ struct Queue {
     stopped: bool,
 }
 
-#[derive(Debug, Default)]
-struct Maintenance {
-    wanted: bool,
-    stopped: bool,
-    waiting: Vec<oneshot::Sender<Result<()>>>,
-}
-
 fn gone() -> Error {
     Error::new(ErrorKind::Closed, "the store was closed: open it again")
 }
 
 impl Shared {
-    #[expect(clippy::too_many_arguments, reason = "the parts of an engine, each of another type, put together once")]
-    pub(crate) fn new(
-        vfs: Arc<dyn Vfs>,
-        clock: Arc<dyn Clock>,
-        account_host: String,
-        store: StoreId,
-        segment_bytes: u64,
-        state: State,
-        drive: Drive,
-        committer: Committer,
-        spare: SpareSlot,
-        health: Arc<HealthReport>,
-    ) -> Self {
+    pub(crate) fn new(inner: Inner, committer: Committer, spare: SpareSlot) -> Self {
         Self {
-            vfs,
-            clock,
-            account_host,
-            store,
-            segment_bytes,
-            state: RwLock::new(state),
-            buffers: Arc::default(),
-            health,
-            drive,
+            inner,
             committer: Mutex::new(committer),
             queue: Mutex::default(),
             queued: Condvar::new(),
-            maintenance: Mutex::default(),
             compacting: Mutex::default(),
-            maintenance_due: Condvar::new(),
-            discarded: Mutex::default(),
             busy: AtomicBool::new(false),
-            untidy: AtomicBool::new(true),
+            unmaintained: AtomicBool::new(true),
             spare,
             spares_made: AtomicU64::new(0),
         }
@@ -142,18 +81,18 @@ impl Shared {
 
     /// Waits until compaction has nothing left to do.
     pub(crate) async fn settle(&self) -> Result<()> {
-        if self.drive == Drive::Inline {
+        if self.inner.is_inline() {
             return self.compact_all(Tolerance::IDLE);
         }
         let (reply, answer) = oneshot::channel();
         {
-            let mut maintenance = self.maintenance.lock();
+            let mut maintenance = self.inner.maintenance.lock();
             if maintenance.stopped {
                 return Err(gone());
             }
             maintenance.waiting.push(reply);
         }
-        self.maintenance_due.notify_all();
+        self.inner.maintenance_due.notify_all();
         answer.await.map_err(|_| gone())?
     }
 
@@ -165,8 +104,8 @@ impl Shared {
     }
 
     fn submit(&self, command: Command) -> Result<()> {
-        if self.drive == Drive::Inline {
-            self.committer.lock().perform(self, [command]);
+        if self.inner.is_inline() {
+            self.committer.lock().perform(&self.inner, [command]);
             // A failure says nothing about the command; the next one, or `settle`, meets it again.
             drop(self.compact_all(Tolerance::BUSY));
             return Ok(());
@@ -181,65 +120,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether commits happen in the caller's task.
-    pub(crate) fn is_inline(&self) -> bool {
-        self.drive == Drive::Inline
-    }
-
     /// In a store without threads, does now what the committer's thread would do from time to time.
-    pub(crate) fn tidy_inline(&self) {
-        if self.drive == Drive::Inline {
-            self.committer.lock().perform(self, []);
-        }
-    }
-
-    /// How long the next segment should be: short while the store is small.
-    pub(crate) fn next_segment_bytes(&self) -> u64 {
-        let used: u64 = self.state.read().segments.0.values().map(|segment| segment.used).sum();
-        (used / 4).clamp(SMALLEST_SEGMENT_BYTES.min(self.segment_bytes), self.segment_bytes)
-    }
-
-    /// Has a look at what could be compacted: by the committer, after a new segment was begun.
-    pub(crate) fn maintenance_wanted(&self) {
-        if self.drive == Drive::Threads {
-            self.maintenance.lock().wanted = true;
-            self.maintenance_due.notify_one();
-        }
-    }
-
-    /// Drops feeds of ranges that are gone and indexes of deleted containers, whose records are dead now. They may be so
-    /// large that neither commits nor readers should wait for it: the maintenance thread does it.
-    pub(crate) fn discard(&self, feeds: Vec<FeedLog>, indexes: Vec<ContainerIndex>) {
-        if feeds.is_empty() && indexes.is_empty() {
-            return;
-        }
-        let mut discarded = self.discarded.lock();
-        discarded.0.extend(feeds);
-        discarded.1.extend(indexes);
-        drop(discarded);
-        match self.drive {
-            Drive::Threads => self.maintenance_wanted(),
-            Drive::Inline => self.drop_discarded(),
-        }
-    }
-
-    /// Before compaction, which gives records other places.
-    fn drop_discarded(&self) {
-        let (_, indexes) = std::mem::take(&mut *self.discarded.lock());
-        for index in indexes {
-            let mut entries = index.entries().peekable();
-            while entries.peek().is_some() {
-                let mut state = self.state.write();
-                entries.by_ref().take(DISCARDED_AT_ONCE).for_each(|entry| state.segments.mark_dead(entry.location));
-                RwLockWriteGuard::unlock_fair(state);
-            }
+    pub(crate) fn expire_inline(&self) {
+        if self.inner.is_inline() {
+            self.committer.lock().perform(&self.inner, []);
         }
     }
 
     fn compact_all(&self, tolerance: Tolerance) -> Result<()> {
         // Callers on several threads would write to the same temporary file.
         let _one_at_a_time = self.compacting.lock();
-        while compaction::compact_once(self, tolerance)? {}
+        while compaction::compact_once(&self.inner, &self.committer, tolerance)? {}
         Ok(())
     }
 
@@ -248,13 +139,13 @@ impl Shared {
         // However this ends, nobody must wait for an answer that will not come.
         let _end = EndOfCommits(self);
         let mut commands = VecDeque::new();
-        let mut looked = self.clock.wall().as_millis();
+        let mut looked = self.inner.clock.wall().as_millis();
         loop {
             // A trickle of writes must not postpone compaction until it stops.
-            let now = self.clock.wall().as_millis();
-            if now.abs_diff(looked) >= BUSY_MAINTENANCE_MS && self.untidy.swap(false, Ordering::Relaxed) {
+            let now = self.inner.clock.wall().as_millis();
+            if now.abs_diff(looked) >= BUSY_MAINTENANCE_MS && self.unmaintained.swap(false, Ordering::Relaxed) {
                 looked = now;
-                self.maintenance_wanted();
+                self.inner.maintenance_wanted();
             }
             // Not under the lock of the queue: compaction may hold the committer for the time of a sync.
             let (unsynced, backlog, has_relayouts) = {
@@ -266,17 +157,17 @@ impl Shared {
                 let patience = match (unsynced, backlog) {
                     (_, true) => BACKLOG_PAUSE,
                     (true, _) => RELAXED_SYNC,
-                    _ => Duration::from_millis(TIDY_INTERVAL_MS),
+                    _ => Duration::from_millis(EXPIRE_INTERVAL_MS),
                 };
                 if self.queued.wait_for(&mut queue, patience).timed_out() && queue.commands.is_empty() {
                     drop(queue);
                     let mut committer = self.committer.lock();
                     // A failure refuses all later writes, which is where it is reported.
                     drop(committer.sync());
-                    committer.perform(self, []);
+                    committer.perform(&self.inner, []);
                     drop(committer);
-                    if self.untidy.swap(false, Ordering::Relaxed) {
-                        self.maintenance_wanted();
+                    if self.unmaintained.swap(false, Ordering::Relaxed) {
+                        self.inner.maintenance_wanted();
                     }
                     continue;
                 }
@@ -287,8 +178,8 @@ impl Shared {
             std::mem::swap(&mut commands, &mut queue.commands);
             drop(queue);
             self.busy.store(true, Ordering::Relaxed);
-            self.untidy.store(true, Ordering::Relaxed);
-            self.committer.lock().perform(self, commands.drain(..));
+            self.unmaintained.store(true, Ordering::Relaxed);
+            self.committer.lock().perform(&self.inner, commands.drain(..));
         }
     }
 
@@ -297,12 +188,12 @@ impl Shared {
         let mut pause = false;
         loop {
             let waiting = {
-                let mut maintenance = self.maintenance.lock();
+                let mut maintenance = self.inner.maintenance.lock();
                 if pause {
-                    self.maintenance_due.wait_for(&mut maintenance, MAINTENANCE_PAUSE);
+                    self.inner.maintenance_due.wait_for(&mut maintenance, MAINTENANCE_PAUSE);
                 }
                 while !maintenance.wanted && !maintenance.stopped && maintenance.waiting.is_empty() {
-                    self.maintenance_due.wait(&mut maintenance);
+                    self.inner.maintenance_due.wait(&mut maintenance);
                 }
                 if maintenance.stopped {
                     maintenance.waiting.clear();
@@ -311,7 +202,7 @@ impl Shared {
                 maintenance.wanted = false;
                 std::mem::take(&mut maintenance.waiting)
             };
-            self.drop_discarded();
+            self.inner.drop_discarded();
             let outcome = self.maintain(!waiting.is_empty());
             pause = outcome.is_err();
             let mut outcome = Some(outcome);
@@ -326,18 +217,18 @@ impl Shared {
         loop {
             let idle = !self.busy.swap(false, Ordering::Relaxed);
             let tolerance = if thorough || idle { Tolerance::IDLE } else { Tolerance::BUSY };
-            if self.maintenance.lock().stopped {
+            if self.inner.maintenance.lock().stopped {
                 return Ok(());
             }
             let compacted = self.compact_even_if_full(tolerance);
-            self.health.note(Task::Compaction, &compacted);
+            self.inner.health.note(Task::Compaction, &compacted);
             if !compacted? {
                 break;
             }
         }
         // After compaction, which may have made room for it.
         let prepared = self.prepare_spare();
-        self.health.note(Task::Prepare, &prepared);
+        self.inner.health.note(Task::Prepare, &prepared);
         // A store without a spare makes one when it needs it, so this alone is no failure.
         Ok(())
     }
@@ -345,13 +236,13 @@ impl Shared {
     /// Compacts. On a full disk the file that waits for the next segment goes, and the segment with least in it is
     /// rewritten: that needs little room and frees much.
     fn compact_even_if_full(&self, tolerance: Tolerance) -> Result<bool> {
-        match compaction::compact_once(self, tolerance) {
+        match compaction::compact_once(&self.inner, &self.committer, tolerance) {
             Err(error) if is_full(&error) => {
                 if let Some(spare) = self.spare.lock().take() {
                     tracing::warn!("the disk is full: compaction takes the room of the next segment");
-                    spare.discard(&*self.vfs);
+                    spare.discard(&*self.inner.vfs);
                 }
-                compaction::compact_once(self, Tolerance { alone: true, ..tolerance })
+                compaction::compact_once(&self.inner, &self.committer, Tolerance { alone: true, ..tolerance })
             }
             other => other,
         }
@@ -362,7 +253,7 @@ impl Shared {
             return Ok(());
         }
         let name = format!("spare-{}.tmp", self.spares_made.fetch_add(1, Ordering::Relaxed));
-        let made = Spare::prepare(&*self.vfs, &name, self.next_segment_bytes());
+        let made = Spare::prepare(&*self.inner.vfs, &name, self.inner.next_segment_bytes());
         let spare = made.map_err(|error| crate::log::io_error("prepare a segment", error))?;
         *self.spare.lock() = Some(spare);
         Ok(())
@@ -393,36 +284,40 @@ impl Drop for EndOfCommits<'_> {
 
 /// Keeps the threads: when it goes, they finish and go too.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct Threads {
     pub(crate) shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Owner {
+impl Threads {
     /// Starts the threads, if the store has any.
     pub(crate) fn start(shared: Arc<Shared>) -> Result<Self> {
-        let threads = if shared.drive == Drive::Threads { start_threads(&shared)? } else { Vec::new() };
-        Ok(Self { shared, threads: Mutex::new(threads) })
+        let handles = if shared.inner.is_inline() { Vec::new() } else { start_threads(&shared)? };
+        Ok(Self { shared, handles: Mutex::new(handles) })
     }
 
-    pub(crate) fn stop_threads(&self) {
-        self.shared.maintenance.lock().stopped = true;
-        self.shared.maintenance_due.notify_all();
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.shared.inner
+    }
+
+    pub(crate) fn stop(&self) {
+        self.shared.inner.maintenance.lock().stopped = true;
+        self.shared.inner.maintenance_due.notify_all();
         self.shared.queue.lock().stopped = true;
         self.shared.queued.notify_all();
-        for thread in self.threads.lock().drain(..) {
+        for thread in self.handles.lock().drain(..) {
             // A thread that panicked has nothing left to finish; its callers got an error.
             drop(thread.join());
         }
     }
 }
 
-impl Drop for Owner {
+impl Drop for Threads {
     fn drop(&mut self) {
-        self.stop_threads();
+        self.stop();
         // If the store was closed already this is refused, which is fine.
         let (reply, _) = oneshot::channel();
-        self.shared.committer.lock().perform(&self.shared, [Command::Close(reply)]);
+        self.shared.committer.lock().perform(&self.shared.inner, [Command::Close(reply)]);
     }
 }
 
