@@ -16,18 +16,18 @@ use crate::{
     index::{
         Entry, Key,
         container::{ContainerIndex, History},
-        items::ListPlace,
+        items::ListPosition,
         position::Position,
         range::RangeIndex,
-        select::{self, Picked, Selection},
+        select::{self, SelectedChange, Selection},
     },
     log::{
         Segments,
         buffers::Buffers,
-        reader::{self, Files, Wanted},
+        reader::{self, Files, RecordRead},
         recent::Search,
     },
-    service::Owner,
+    threads::Threads,
 };
 
 /// A page of items holds no more bytes than this, one item apart.
@@ -46,17 +46,17 @@ const CAPABILITIES: Capabilities =
 /// One container of an engine.
 #[derive(Debug)]
 pub(crate) struct EmbeddedContainer {
-    owner: Arc<Owner>,
+    threads: Arc<Threads>,
     identity: ContainerIdentity,
     number: u32,
     name: Arc<str>,
 }
 
 impl EmbeddedContainer {
-    pub(crate) fn new(owner: Arc<Owner>, database: &str, descriptor: &ContainerDescriptor) -> Self {
+    pub(crate) fn new(threads: Arc<Threads>, database: &str, descriptor: &ContainerDescriptor) -> Self {
         let identity = ContainerIdentity {
-            store: owner.shared.store.clone(),
-            account_host: owner.shared.account_host.clone(),
+            store: threads.inner().store.clone(),
+            account_host: threads.inner().account_host.clone(),
             database_name: database.to_owned(),
             container_name: descriptor.name.clone(),
             database: ResourceId::database(descriptor.database),
@@ -64,11 +64,11 @@ impl EmbeddedContainer {
             partition_key: descriptor.partition_key.clone(),
         };
         let name = format!("{database}/{}", descriptor.name).into();
-        Self { owner, identity, number: descriptor.number, name }
+        Self { threads, identity, number: descriptor.number, name }
     }
 
     fn now(&self) -> u64 {
-        self.owner.shared.clock.wall().as_millis()
+        self.threads.inner().clock.wall().as_millis()
     }
 
     fn key(&self, partition_key: &PartitionKey, id: &ItemId) -> Result<Arc<Key>> {
@@ -92,7 +92,7 @@ impl EmbeddedContainer {
             let message = "a batch writes under one partition key only: make one batch for each";
             return Err(Error::new(ErrorKind::BadBatch, message));
         }
-        let bytes: usize = writes.iter().map(|write| write.open.len()).sum();
+        let bytes: usize = writes.iter().map(|write| write.body_prefix.len()).sum();
         if bytes > MAX_ITEM_BYTES {
             let message = format!("the batch has {bytes} bytes, but {MAX_ITEM_BYTES} is the most: cut it in two");
             return Err(Error::new(ErrorKind::TooLarge, message));
@@ -117,7 +117,7 @@ impl EmbeddedContainer {
                     Error::new(ErrorKind::WrongPartitionKey, message)
                 })?;
                 let key = self.key(partition_key, &id)?;
-                return Ok(PreparedWrite { action: Action::Delete, key, if_match, open: Bytes::new(), ttl: 0 });
+                return Ok(PreparedWrite { action: Action::Delete, key, if_match, body_prefix: Bytes::new(), ttl: 0 });
             }
         };
         let checked = body::check(&body, &self.identity.partition_key)?;
@@ -129,7 +129,7 @@ impl EmbeddedContainer {
             return Err(Error::new(ErrorKind::WrongPartitionKey, message));
         }
         let key = self.key(&checked.partition_key, &checked.id)?;
-        Ok(PreparedWrite { action, key, if_match, open: checked.open, ttl: checked.ttl })
+        Ok(PreparedWrite { action, key, if_match, body_prefix: checked.body_prefix, ttl: checked.ttl })
     }
 
     /// The physical range that a read is about.
@@ -182,8 +182,8 @@ impl EmbeddedContainer {
     }
 
     /// Chooses a page under the lock; `None` after a stretch without any match.
-    fn choose(&self, request: &ReadChanges, after: &mut Option<Position>) -> Result<Option<Chosen>> {
-        let state = self.owner.shared.state.read();
+    fn select(&self, request: &ReadChanges, after: &mut Option<Position>) -> Result<Option<SelectedPage>> {
+        let state = self.threads.inner().state.read();
         let (descriptor, index) = state.container(self.number, &self.name)?;
         if request.mode == Mode::AllVersions && index.history == History::Off {
             let message = format!("{} keeps no versions: set its all-versions retention first", self.name);
@@ -196,7 +196,7 @@ impl EmbeddedContainer {
         };
         let lsn = from.lsn;
         let start_time = if let StartFrom::Time(time) = request.start { time } else { Timestamp::default() };
-        let wanted = select::Wanted {
+        let page_request = select::PageRequest {
             range: &request.range,
             after: from,
             mode: request.mode,
@@ -204,25 +204,23 @@ impl EmbeddedContainer {
             max_items: request.max_items,
             now: self.now(),
         };
-        match select::select(index, range, &wanted) {
-            Selection::Page(picked, position) => {
+        match select::select(index, range, &page_request) {
+            Selection::Page(changes, position) => {
                 let mut recent = state.recent.search();
-                let mut current = Vec::with_capacity(picked.len());
-                current.extend(
-                    picked.iter().filter_map(|picked| {
-                        Some(Wanted::new(self.number, picked.place, picked.current?, &mut recent))
-                    }),
-                );
-                let older = picked.iter().filter_map(|picked| {
-                    let (place, location) = picked.previous?;
-                    Some(Wanted::new(self.number, place, location?, &mut recent))
+                let mut current = Vec::with_capacity(changes.len());
+                current.extend(changes.iter().filter_map(|change| {
+                    Some(RecordRead::new(self.number, change.change_id, change.current?, &mut recent))
+                }));
+                let older = changes.iter().filter_map(|change| {
+                    let (change_id, location) = change.previous?;
+                    Some(RecordRead::new(self.number, change_id, location?, &mut recent))
                 });
-                let older: Vec<Wanted> = older.collect();
+                let older: Vec<RecordRead> = older.collect();
                 let files = files(&state.segments, current.iter().chain(&older));
                 let physical = range.physical.id.clone();
-                let remaining = request.count_remaining.then(|| select::count(index, range, &wanted, &position));
+                let remaining = request.count_remaining.then(|| select::count(index, range, &page_request, &position));
                 let newest = range.lsn;
-                Ok(Some(Chosen { picked, current, older, files, position, newest, remaining, physical }))
+                Ok(Some(SelectedPage { changes, current, older, files, position, newest, remaining, physical }))
             }
             Selection::Unfinished(position) => {
                 *after = Some(position);
@@ -238,25 +236,25 @@ impl EmbeddedContainer {
     fn item(&self, entry: &Entry, stored: Bytes) -> Result<Item> {
         Ok(Item {
             id: entry.key.id.clone(),
-            etag: body::typed_etag(self.number, entry.place)?,
+            etag: body::typed_etag(self.number, entry.change_id)?,
             timestamp: Timestamp::from_millis(entry.timestamp),
-            lsn: Lsn::new(entry.place.lsn),
-            rid: ResourceId::document(self.identity.database.database_number(), self.number, entry.ordinal)?,
-            body: body::without_lsn(stored, entry.place.lsn),
+            lsn: Lsn::new(entry.change_id.lsn),
+            rid: ResourceId::document(self.identity.database.database_number(), self.number, entry.document_number)?,
+            body: body::without_lsn(stored, entry.change_id.lsn),
         })
     }
 
-    fn wanted(&self, entry: &Entry, recent: &mut Search<'_>) -> Wanted {
-        Wanted::new(self.number, entry.place, entry.location, recent)
+    fn record_read(&self, entry: &Entry, recent: &mut Search<'_>) -> RecordRead {
+        RecordRead::new(self.number, entry.change_id, entry.location, recent)
     }
 }
 
 /// A page before its bodies are read.
-struct Chosen {
-    picked: Vec<Picked>,
+struct SelectedPage {
+    changes: Vec<SelectedChange>,
     /// The new versions of the changes that have one, and the older ones.
-    current: Vec<Wanted>,
-    older: Vec<Wanted>,
+    current: Vec<RecordRead>,
+    older: Vec<RecordRead>,
     files: Files,
     position: Position,
     newest: u64,
@@ -265,9 +263,9 @@ struct Chosen {
 }
 
 /// The files of what is not in memory.
-fn files<'a>(segments: &Segments, wanted: impl Iterator<Item = &'a Wanted>) -> Files {
+fn files<'a>(segments: &Segments, reads: impl Iterator<Item = &'a RecordRead>) -> Files {
     let mut files = Files::new();
-    for number in wanted.filter(|wanted| wanted.body.is_none()).map(|wanted| wanted.location.segment) {
+    for number in reads.filter(|read| read.body.is_none()).map(|read| read.location.segment) {
         if !files.contains_key(&number)
             && let Some(file) = segments.file(number)
         {
@@ -277,19 +275,19 @@ fn files<'a>(segments: &Segments, wanted: impl Iterator<Item = &'a Wanted>) -> F
     files
 }
 
-impl Chosen {
+impl SelectedPage {
     fn read(self, container: u32, rid: ResourceId, buffers: &Arc<Buffers>) -> Result<ChangePage> {
         let mut current = reader::read_bodies(&self.files, self.current, buffers)?.into_iter();
         let mut older = reader::read_bodies(&self.files, self.older, buffers)?.into_iter();
-        let changes = self.picked.into_iter().map(|picked| Change {
-            id: picked.id,
-            rid: ResourceId::document(rid.database_number(), container, picked.ordinal).ok(),
-            lsn: Lsn::new(picked.place.lsn),
-            timestamp: Timestamp::from_millis(picked.timestamp),
-            operation: picked.operation,
-            current: picked.current.and_then(|_| current.next()),
-            previous: picked.previous.and_then(|(_, location)| location).and_then(|_| older.next()),
-            previous_lsn: picked.previous.map(|(place, _)| Lsn::new(place.lsn)),
+        let changes = self.changes.into_iter().map(|selected| Change {
+            id: selected.id,
+            rid: ResourceId::document(rid.database_number(), container, selected.document_number).ok(),
+            lsn: Lsn::new(selected.change_id.lsn),
+            timestamp: Timestamp::from_millis(selected.timestamp),
+            operation: selected.operation,
+            current: selected.current.and_then(|_| current.next()),
+            previous: selected.previous.and_then(|(_, location)| location).and_then(|_| older.next()),
+            previous_lsn: selected.previous.map(|(change_id, _)| Lsn::new(change_id.lsn)),
         });
         Ok(ChangePage {
             changes: changes.collect(),
@@ -312,7 +310,7 @@ impl Backend for EmbeddedContainer {
     }
 
     async fn feed_ranges(&self) -> Result<Response<Vec<PhysicalRange>>> {
-        let state = self.owner.shared.state.read();
+        let state = self.threads.inner().state.read();
         let (_, index) = state.container(self.number, &self.name)?;
         Ok(Response::free(index.ranges().iter().map(|range| range.physical.clone()).collect()))
     }
@@ -321,11 +319,11 @@ impl Backend for EmbeddedContainer {
         if request.max_items == 0 {
             return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one change"));
         }
-        self.owner.shared.tidy_inline();
+        self.threads.shared.expire_inline();
         let mut after = None;
         loop {
-            if let Some(chosen) = self.choose(&request, &mut after)? {
-                let page = chosen.read(self.number, self.identity.container, &self.owner.shared.buffers)?;
+            if let Some(selected) = self.select(&request, &mut after)? {
+                let page = selected.read(self.number, self.identity.container, &self.threads.inner().buffers)?;
                 return Ok(Response::free(page));
             }
         }
@@ -334,7 +332,7 @@ impl Backend for EmbeddedContainer {
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
         let Ok(after) = Position::parse(continuation, &self.identity.container) else { return };
         let receiver = {
-            let state = self.owner.shared.state.read();
+            let state = self.threads.inner().state.read();
             let Ok((_, index)) = state.container(self.number, &self.name) else { return };
             let live = index.range_of(range.min_inclusive());
             match live.filter(|live| live.physical.range.contains_range(range)) {
@@ -350,26 +348,26 @@ impl Backend for EmbeddedContainer {
     async fn read_item(&self, key: &ItemKey) -> Result<Response<Item>> {
         let own = self.key(&key.partition_key, &key.id)?;
         let found = {
-            let state = self.owner.shared.state.read();
+            let state = self.threads.inner().state.read();
             let (_, index) = state.container(self.number, &self.name)?;
             // Most items never expire: what time it is does not matter then.
             let is_expired = |entry: &Entry| index.expires_at(entry).is_some_and(|at| at <= self.now());
             let entry = index.item(&own).filter(|entry| !is_expired(entry)).cloned();
             entry.map(|entry| {
-                let wanted = self.wanted(&entry, &mut state.recent.search());
-                let file = wanted.body.is_none().then(|| state.segments.file(entry.location.segment)).flatten();
-                (file, wanted, entry)
+                let read = self.record_read(&entry, &mut state.recent.search());
+                let file = read.body.is_none().then(|| state.segments.file(entry.location.segment)).flatten();
+                (file, read, entry)
             })
         };
-        let Some((file, wanted, entry)) = found else {
+        let Some((file, read, entry)) = found else {
             return Err(Error::new(ErrorKind::ItemNotFound, format!("there is no item {} in {}", key.id, self.name)));
         };
-        self.item(&entry, reader::read_body(file.as_deref(), wanted)?).map(Response::free)
+        self.item(&entry, reader::read_body(file.as_deref(), read)?).map(Response::free)
     }
 
     async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         let prepared = self.prepare(batch)?;
-        self.owner.shared.ask(|reply| Command::Write(prepared, reply)).await?.map(Response::free)
+        self.threads.shared.ask(|reply| Command::Write(prepared, reply)).await?.map(Response::free)
     }
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
@@ -377,16 +375,17 @@ impl Backend for EmbeddedContainer {
             return Err(Error::new(ErrorKind::InvalidArgument, "max_items is 0: ask for at least one item"));
         }
         let after = request.after.as_deref().map(Cursor::parse).transpose()?;
-        let (entries, wanted, files, next) = {
-            let state = self.owner.shared.state.read();
+        let (entries, reads, files, next) = {
+            let state = self.threads.inner().state.read();
             let (_, index) = state.container(self.number, &self.name)?;
             let (entries, next) = list(index, &request, after, self.now());
             let mut recent = state.recent.search();
-            let wanted: Vec<Wanted> = entries.iter().map(|(entry, _)| self.wanted(entry, &mut recent)).collect();
-            let files = files(&state.segments, wanted.iter());
-            (entries, wanted, files, next)
+            let reads: Vec<RecordRead> =
+                entries.iter().map(|(entry, _)| self.record_read(entry, &mut recent)).collect();
+            let files = files(&state.segments, reads.iter());
+            (entries, reads, files, next)
         };
-        let bodies = reader::read_bodies(&files, wanted, &self.owner.shared.buffers)?;
+        let bodies = reader::read_bodies(&files, reads, &self.threads.inner().buffers)?;
         let next = next.map(Cursor::print);
         let cursors = entries.iter().filter(|_| request.cursors).map(|(_, cursor)| cursor.print()).collect();
         let items = entries.iter().zip(bodies).map(|((entry, _), body)| self.item(entry, body));
@@ -414,10 +413,10 @@ fn list(
     }
     let mut entries: Vec<(Entry, Cursor)> = Vec::new();
     let mut bytes = 0;
-    let mut last = after.unwrap_or(Cursor(ListPlace::before(request.range.min_inclusive())));
-    let end = ListPlace::before(request.range.max_exclusive()).head;
-    for (scanned, (place, key)) in index.items.after(last.0).enumerate() {
-        if place.head > end {
+    let mut last = after.unwrap_or(Cursor(ListPosition::before(request.range.min_inclusive())));
+    let end = ListPosition::before(request.range.max_exclusive()).head;
+    for (scanned, (position, key)) in index.items.after(last.0).enumerate() {
+        if position.head > end {
             break;
         }
         if scanned >= SCAN_LIMIT {
@@ -429,20 +428,20 @@ fn list(
                 return (entries, Some(last));
             }
             bytes += needed;
-            entries.push((entry, Cursor(place)));
+            entries.push((entry, Cursor(position)));
         }
-        last = Cursor(place);
+        last = Cursor(position);
     }
     (entries, None)
 }
 
-/// A place in a listing, as text: the first bytes of an EPK in hexadecimal, a dot, the number of the document.
+/// A position in a listing, as text: the first bytes of an EPK in hexadecimal, a dot, the number of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cursor(ListPlace);
+struct Cursor(ListPosition);
 
 impl Cursor {
     fn of(epk: &changefeed_core::Epk, number: u64) -> Self {
-        Self(ListPlace { number, ..ListPlace::before(epk) })
+        Self(ListPosition { number, ..ListPosition::before(epk) })
     }
 
     fn print(self) -> String {
@@ -453,7 +452,7 @@ impl Cursor {
         let parse = || {
             let (head, number) = text.split_once('.').filter(|(head, _)| head.len() == 32)?;
             let head = u128::from_str_radix(head, 16).ok()?;
-            Some(Self(ListPlace { head, number: u64::from_str_radix(number, 16).ok()? }))
+            Some(Self(ListPosition { head, number: u64::from_str_radix(number, 16).ok()? }))
         };
         // Text that is not ours in every letter is not ours.
         parse().filter(|cursor| cursor.print() == text).ok_or_else(|| {

@@ -12,7 +12,7 @@ use changefeed_core::{
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::format::record::Place;
+use crate::format::record::ChangeId;
 
 /// How deep JSON may nest, as in Azure Cosmos DB; parsers of our users give up there too.
 const MAX_DEPTH: usize = 128;
@@ -25,10 +25,10 @@ const SYSTEM_MEMBERS: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_t
 pub(crate) struct Checked {
     pub(crate) id: ItemId,
     pub(crate) partition_key: PartitionKey,
-    /// `ttl` of the item: 0 not set, -1 for ever.
+    /// `ttl` of the item: 0 not set, -1 never expires.
     pub(crate) ttl: i32,
     /// The user's JSON without system members and without its last brace.
-    pub(crate) open: Bytes,
+    pub(crate) body_prefix: Bytes,
 }
 
 /// Checks a body and takes out of it what the store needs.
@@ -53,7 +53,7 @@ pub(crate) fn check(body: &Bytes, definition: &PartitionKeyDefinition) -> Result
     };
     let partition_key = definition.extract_from(find)?;
     let ttl = find("ttl").map_or(Ok(0), |value| time_to_live(&id, value.get()))?;
-    Ok(Checked { id, partition_key, ttl, open: without_system_members(body, text, &members) })
+    Ok(Checked { id, partition_key, ttl, body_prefix: without_system_members(body, text, &members) })
 }
 
 fn refuse(kind: ErrorKind, message: impl Into<String>) -> Error {
@@ -168,57 +168,57 @@ fn without_system_members(body: &Bytes, text: &str, members: &Members<'_>) -> By
         let end = text.rfind('}').unwrap_or(text.len());
         return body.slice(..text[..end].trim_end().len());
     }
-    let mut open = String::with_capacity(text.len());
+    let mut prefix = String::with_capacity(text.len());
     for (name, value) in members.0.iter().filter(|(name, _)| !is_system(name)) {
-        open.push(if open.is_empty() { '{' } else { ',' });
-        open.push_str(&serde_json::Value::from(&**name).to_string());
-        open.push(':');
-        open.push_str(value.get());
+        prefix.push(if prefix.is_empty() { '{' } else { ',' });
+        prefix.push_str(&serde_json::Value::from(&**name).to_string());
+        prefix.push(':');
+        prefix.push_str(value.get());
     }
-    Bytes::from(open)
+    Bytes::from(prefix)
 }
 
-/// The etag of the version at `place`: unique in the store for all time.
-pub(crate) fn etag(container: u32, place: Place) -> String {
+/// The etag of the version with this id: unique in the store for all time.
+pub(crate) fn etag(container: u32, change_id: ChangeId) -> String {
     // Two quotes, two dashes and the digits of the largest numbers.
     let mut etag = String::with_capacity(32);
-    let written = match place.op {
-        0 => write!(etag, "\"{container:x}-{:x}\"", place.lsn),
-        op => write!(etag, "\"{container:x}-{:x}-{op:x}\"", place.lsn),
+    let written = match change_id.op {
+        0 => write!(etag, "\"{container:x}-{:x}\"", change_id.lsn),
+        op => write!(etag, "\"{container:x}-{:x}-{op:x}\"", change_id.lsn),
     };
     debug_assert!(written.is_ok(), "writing to a string cannot fail");
     etag
 }
 
-pub(crate) fn typed_etag(container: u32, place: Place) -> Result<ETag> {
-    ETag::new(etag(container, place))
+pub(crate) fn typed_etag(container: u32, change_id: ChangeId) -> Result<ETag> {
+    ETag::new(etag(container, change_id))
 }
 
 /// What follows the user's members in a stored body.
-pub(crate) fn closing(rid: &ResourceId, container: u32, place: Place, seconds: u64) -> String {
-    let etag = etag(container, place);
+pub(crate) fn system_suffix(rid: &ResourceId, container: u32, change_id: ChangeId, seconds: u64) -> String {
+    let etag = etag(container, change_id);
     let inner = etag.trim_matches('"');
-    format!(",\"_rid\":\"{rid}\",\"_etag\":\"\\\"{inner}\\\"\",\"_ts\":{seconds},\"_lsn\":{}}}", place.lsn)
+    format!(",\"_rid\":\"{rid}\",\"_etag\":\"\\\"{inner}\\\"\",\"_ts\":{seconds},\"_lsn\":{}}}", change_id.lsn)
 }
 
 /// A stored body without its `_lsn`, as point reads show it. Copies only what others hold, too.
 pub(crate) fn without_lsn(mut stored: Bytes, lsn: u64) -> Bytes {
     let Some(length) = length_without_lsn(&stored, lsn) else { return stored };
     stored.truncate(length);
-    let mut open = stored.try_into_mut().unwrap_or_else(|stored| {
+    let mut prefix = stored.try_into_mut().unwrap_or_else(|stored| {
         let mut copy = BytesMut::with_capacity(length + 1);
         copy.extend_from_slice(&stored);
         copy
     });
-    open.extend_from_slice(b"}");
-    open.freeze()
+    prefix.extend_from_slice(b"}");
+    prefix.freeze()
 }
 
 /// The length of a stored body up to its `_lsn`, if it ends with that.
 fn length_without_lsn(stored: &[u8], lsn: u64) -> Option<usize> {
-    let open = stored.strip_suffix(b"}")?;
-    let digits = open.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    let (rest, number) = open.split_at(open.len() - digits);
+    let prefix = stored.strip_suffix(b"}")?;
+    let digits = prefix.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (rest, number) = prefix.split_at(prefix.len() - digits);
     let is_own = std::str::from_utf8(number).ok()?.parse() == Ok(lsn);
     rest.strip_suffix(b",\"_lsn\":").filter(|_| is_own).map(<[u8]>::len)
 }
@@ -238,14 +238,14 @@ mod tests {
     #[test]
     fn a_plain_body_is_kept_to_the_letter() {
         let body = checked(" { \"id\" : \"1\", \"pk\":\"a\" , \"v\": [1, {}] \n} \n").unwrap();
-        assert_eq!(&*body.open, b" { \"id\" : \"1\", \"pk\":\"a\" , \"v\": [1, {}]");
+        assert_eq!(&*body.body_prefix, b" { \"id\" : \"1\", \"pk\":\"a\" , \"v\": [1, {}]");
         assert_eq!(body.partition_key, PartitionKey::from("a"));
     }
 
     #[test]
     fn members_of_the_system_are_taken_out() {
         let body = checked(r#"{"_etag":"x","id":"1","_lsn":{"a":1},"n\u0061me":"}","_ts":3}"#).unwrap();
-        assert_eq!(&*body.open, br#"{"id":"1","name":"}""#);
+        assert_eq!(&*body.body_prefix, br#"{"id":"1","name":"}""#);
     }
 
     #[test]
@@ -279,11 +279,11 @@ mod tests {
     #[test]
     fn a_stored_body_ends_with_the_systems_members() {
         let rid = ResourceId::document(1, 2, 3).unwrap();
-        let place = Place { lsn: 255, op: 1 };
+        let change_id = ChangeId { lsn: 255, op: 1 };
         let mut stored = b"{\"id\":\"1\"".to_vec();
-        stored.extend_from_slice(closing(&rid, 2, place, 9).as_bytes());
+        stored.extend_from_slice(system_suffix(&rid, 2, change_id, 9).as_bytes());
         let value: serde_json::Value = serde_json::from_slice(&stored).unwrap();
-        assert_eq!(value["_etag"], etag(2, place));
+        assert_eq!(value["_etag"], etag(2, change_id));
         assert_eq!(value["_lsn"], 255);
         let value: serde_json::Value = serde_json::from_slice(&without_lsn(stored.into(), 255)).unwrap();
         assert_eq!(value.get("_lsn"), None);

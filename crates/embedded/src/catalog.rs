@@ -11,26 +11,26 @@ use crate::{
     backend::EmbeddedContainer,
     commit::{CatalogChange, Command},
     descriptor::{ContainerDescriptor, DatabaseDescriptor},
-    service::Owner,
+    threads::Threads,
 };
 
 /// The databases and containers of one engine.
 #[derive(Debug)]
 pub(crate) struct EmbeddedCatalog {
-    owner: Arc<Owner>,
+    threads: Arc<Threads>,
 }
 
 impl EmbeddedCatalog {
-    pub(crate) fn new(owner: Arc<Owner>) -> Self {
-        Self { owner }
+    pub(crate) fn new(threads: Arc<Threads>) -> Self {
+        Self { threads }
     }
 
     async fn change(&self, change: CatalogChange) -> Result<Option<RangeId>> {
-        self.owner.shared.ask(|reply| Command::Catalog(change, reply)).await?
+        self.threads.shared.ask(|reply| Command::Catalog(change, reply)).await?
     }
 
     fn descriptor(&self, database: &str, name: &str) -> Result<Arc<ContainerDescriptor>> {
-        self.owner.shared.state.read().container_named(database, name).map(Arc::clone)
+        self.threads.inner().state.read().container_named(database, name).map(Arc::clone)
     }
 
     /// The ranges that a split or merge made: those with the ids from `first` on.
@@ -56,17 +56,17 @@ impl Catalog for EmbeddedCatalog {
     async fn create_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
         let name = spec.name.clone();
         self.change(CatalogChange::CreateDatabase(spec)).await?;
-        self.owner.shared.state.read().database(&name).map(info)
+        self.threads.inner().state.read().database(&name).map(info)
     }
 
     async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {
-        Ok(self.owner.shared.state.read().databases.values().map(info).collect())
+        Ok(self.threads.inner().state.read().databases.values().map(info).collect())
     }
 
     async fn replace_database(&self, spec: DatabaseSpec) -> Result<DatabaseInfo> {
         let name = spec.name.clone();
         self.change(CatalogChange::ReplaceDatabase(spec)).await?;
-        self.owner.shared.state.read().database(&name).map(info)
+        self.threads.inner().state.read().database(&name).map(info)
     }
 
     async fn delete_database(&self, name: &str) -> Result<()> {
@@ -80,7 +80,7 @@ impl Catalog for EmbeddedCatalog {
     }
 
     async fn list_containers(&self, database: &str) -> Result<Vec<ContainerInfo>> {
-        let state = self.owner.shared.state.read();
+        let state = self.threads.inner().state.read();
         let number = state.database(database)?.number;
         let mut containers: Vec<_> = state.containers_of(number).map(|container| container.info()).collect();
         containers.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
@@ -99,7 +99,7 @@ impl Catalog for EmbeddedCatalog {
 
     async fn container(&self, database: &str, name: &str) -> Result<Container> {
         let descriptor = self.descriptor(database, name)?;
-        Ok(Container::new(Arc::new(EmbeddedContainer::new(Arc::clone(&self.owner), database, &descriptor))))
+        Ok(Container::new(Arc::new(EmbeddedContainer::new(Arc::clone(&self.threads), database, &descriptor))))
     }
 
     async fn split(

@@ -11,16 +11,18 @@ use changefeed_core::{Catalog, Clock, Database, Error, ErrorKind, Result, StoreI
 use crate::{
     catalog::EmbeddedCatalog,
     commit::{Command, Committer},
+    durability::Durability,
     format::{VERSION, frame::FrameKind},
     health::{Health, HealthReport},
     index::Location,
+    inner::{ExecutionMode, Inner, SMALLEST_SEGMENT_BYTES},
     log::{
         recent::Recent,
         recovery, store_id,
         writer::{LogWriter, SpareSlot},
     },
-    service::{Drive, Owner, SMALLEST_SEGMENT_BYTES, Shared},
     state::Rebuild,
+    threads::{Shared, Threads},
     vfs::{
         Vfs,
         disk::{Disk, LockError},
@@ -33,17 +35,6 @@ const SEGMENT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// How much of what was written last a store on disk keeps in memory.
 const RECENT_BYTES: usize = 8 * 1024 * 1024;
-
-/// When a write counts as done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// When it is on disk: an acknowledged write survives a power cut.
-    #[default]
-    Durable,
-    /// When it is in the log: an acknowledged write survives the end of the process, but a power cut may take the
-    /// writes of the last moments with it. Order is kept: what is lost is a tail.
-    Relaxed,
-}
 
 /// Settings of an engine, before it is opened.
 #[derive(Debug)]
@@ -130,7 +121,7 @@ impl Builder {
                 Error::new(ErrorKind::Io, format!("open the folder {}", folder.display())).with_source(error)
             }
         })?;
-        self.start(Arc::new(disk), Drive::Threads, Some(folder.to_owned()))
+        self.start(Arc::new(disk), ExecutionMode::Threads, Some(folder.to_owned()))
     }
 
     /// A store in memory, gone with its last handle. Writes happen in the caller's own task: no threads.
@@ -146,14 +137,15 @@ impl Builder {
     /// # Errors
     /// Those of [`Builder::open`].
     pub fn open_on(self, disk: MemoryDisk) -> Result<Engine> {
-        self.start(Arc::new(disk), Drive::Inline, None)
+        self.start(Arc::new(disk), ExecutionMode::Inline, None)
     }
 
-    fn start(self, vfs: Arc<dyn Vfs>, drive: Drive, folder: Option<PathBuf>) -> Result<Engine> {
+    fn start(self, vfs: Arc<dyn Vfs>, mode: ExecutionMode, folder: Option<PathBuf>) -> Result<Engine> {
         let mut rebuild = Rebuild::default();
         let smallest = self.segment_bytes.min(SMALLEST_SEGMENT_BYTES);
         let recovered = recovery::open(&vfs, smallest, &mut |location, record| rebuild.visit(location, record))?;
-        let recent = Recent::new(self.recent_bytes.unwrap_or(if drive == Drive::Threads { RECENT_BYTES } else { 0 }));
+        let recent =
+            Recent::new(self.recent_bytes.unwrap_or(if mode == ExecutionMode::Threads { RECENT_BYTES } else { 0 }));
         let now = self.clock.wall().as_millis();
         let state = rebuild.finish(recovered.version, recovered.segments, recent, now)?;
         let spare = SpareSlot::default();
@@ -174,21 +166,21 @@ impl Builder {
         };
         let (clock, host) = (self.clock, self.account_host);
         let bytes = self.segment_bytes;
-        let shared = Shared::new(vfs, clock, host, store, bytes, state, drive, committer, spare, health);
-        let shared = Arc::new(shared);
-        let mut committer = shared.committer.lock();
+        let inner = Inner::new(vfs, clock, host, store, bytes, state, mode, health);
+        let shared = Arc::new(Shared::new(inner, committer, spare));
+        let (inner, mut committer) = (&shared.inner, shared.committer.lock());
         if recovered.version < VERSION {
-            committer.write_migrated(&shared)?;
-            recovery::end_migration(&*shared.vfs)?;
+            committer.write_migrated(inner)?;
+            recovery::end_migration(&*inner.vfs)?;
         }
         if recovered.may_have_lost {
-            committer.skip_lost_lsns(&shared)?;
+            committer.skip_lost_lsns(inner)?;
         }
         if self.durability == Durability::Relaxed {
             committer.mark(FrameKind::Relaxed)?;
         }
         drop(committer);
-        Ok(Engine { owner: Arc::new(Owner::start(shared)?), folder })
+        Ok(Engine { threads: Arc::new(Threads::start(shared)?), folder })
     }
 }
 
@@ -208,7 +200,7 @@ impl Builder {
 /// ```
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) threads: Arc<Threads>,
     folder: Option<PathBuf>,
 }
 
@@ -236,7 +228,7 @@ impl Engine {
 
     /// The identity that the store got at its creation. It survives reopening; a copy of the folder has the same one.
     pub fn store_id(&self) -> &StoreId {
-        &self.owner.shared.store
+        &self.threads.inner().store
     }
 
     /// The folder of the store; none if it is in memory.
@@ -251,7 +243,7 @@ impl Engine {
 
     /// The databases and containers of this store.
     pub fn catalog(&self) -> Arc<dyn Catalog> {
-        Arc::new(EmbeddedCatalog::new(Arc::clone(&self.owner)))
+        Arc::new(EmbeddedCatalog::new(Arc::clone(&self.threads)))
     }
 
     /// Deletes items whose time to live is over, and lets go of versions out of retention, now instead of within half
@@ -259,19 +251,25 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the store was closed or stopped itself.
+    pub async fn expire(&self) -> Result<()> {
+        self.threads.shared.ask(Command::Expire).await?
+    }
+
+    /// The former name of [`Engine::expire`].
+    #[doc(hidden)]
     pub async fn tidy(&self) -> Result<()> {
-        self.owner.shared.ask(Command::Tidy).await?
+        self.expire().await
     }
 
     /// What is wrong with the store, if anything.
     pub fn health(&self) -> Health {
-        self.owner.shared.health.health()
+        self.threads.inner().health.health()
     }
 
     /// Returns when the store has stopped itself, because a write or sync failed and trying again could hide a loss. The
     /// error names the cause. A program should then end, or open the store again.
     pub async fn stopped(&self) -> Error {
-        self.owner.shared.health.stopped().await
+        self.threads.inner().health.stopped().await
     }
 
     /// Waits until compaction has nothing left to do.
@@ -279,7 +277,7 @@ impl Engine {
     /// # Errors
     /// Those that compaction met.
     pub async fn settle(&self) -> Result<()> {
-        self.owner.shared.settle().await
+        self.threads.shared.settle().await
     }
 
     /// Reads every byte that a start or a compaction reads, and checks it: also records that no reader needs any more.
@@ -288,7 +286,7 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Corrupt`] names the file and the place of the first damage, [`ErrorKind::Io`] if a file cannot be read.
     pub fn verify(&self) -> Result<u64> {
-        crate::log::recovery::verify(|| self.owner.shared.state.read().segments.0.values().cloned().collect())
+        crate::log::recovery::verify(|| self.threads.inner().state.read().segments.0.values().cloned().collect())
     }
 
     /// How many bytes the store has on disk or in memory.
@@ -296,7 +294,7 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Io`] if the folder cannot be read.
     pub fn disk_bytes(&self) -> Result<u64> {
-        let vfs = &self.owner.shared.vfs;
+        let vfs = &self.threads.inner().vfs;
         let measure = || {
             let own = vfs.list()?.into_iter().filter(|name| crate::log::looks_like_ours(name));
             let sizes = own.map(|name| match vfs.open(&name) {
@@ -315,8 +313,8 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Closed`] if it was closed before or stopped itself, [`ErrorKind::Io`] if the last sync failed.
     pub async fn close(self) -> Result<()> {
-        let answer = self.owner.shared.ask(Command::Close).await?;
-        self.owner.stop_threads();
+        let answer = self.threads.shared.ask(Command::Close).await?;
+        self.threads.stop();
         answer
     }
 }

@@ -25,19 +25,22 @@ mod body;
 mod catalog;
 mod commit;
 mod descriptor;
+mod durability;
 mod engine;
 mod format;
 mod health;
 mod index;
+mod inner;
 mod log;
 mod metrics;
-mod service;
 mod snapshot;
 mod state;
+mod threads;
 pub mod vfs;
 
 pub use self::{
-    engine::{Builder, Durability, Engine},
+    durability::Durability,
+    engine::{Builder, Engine},
     health::Health,
     snapshot::{Snapshot, SnapshotFile},
 };

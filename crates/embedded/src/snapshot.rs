@@ -7,7 +7,7 @@ use changefeed_core::{Error, ErrorKind, Result, StoreId};
 use crate::{
     engine::Engine,
     log::{
-        Segment, io_error,
+        Segment, damaged_record, io_error,
         recovery::{self, FORMAT_FILE, format_line},
     },
     vfs::read_exact_at,
@@ -51,12 +51,12 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Closed`] if the store was closed or stopped itself, [`ErrorKind::Io`] if a file cannot be measured.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let shared = &self.owner.shared;
+        let shared = &self.threads.shared;
         let (active, segments, superseded) = {
             // Nothing is appended, and no segment is begun, while the committer is held.
             let mut committer = shared.committer.lock();
             committer.sync()?;
-            let state = shared.state.read();
+            let state = shared.inner.state.read();
             let segments: Vec<Segment> = state.segments.0.values().cloned().collect();
             (committer.end(), segments, state.damaged.clone())
         };
@@ -68,7 +68,7 @@ impl Engine {
             let end = (segment.span.last == active.0).then_some(active.1);
             files.push(File { shown: SnapshotFile { name, bytes: size }, content: Content::Segment(segment, end) });
         }
-        Ok(Snapshot { store: shared.store.clone(), files, superseded })
+        Ok(Snapshot { store: shared.inner.store.clone(), files, superseded })
     }
 }
 
@@ -100,7 +100,7 @@ impl Snapshot {
                 damaged.get_or_insert(location);
             }
         })?;
-        damaged.map_or(Ok(()), |location| Err(recovery::damaged_record(segment.span, location)))
+        damaged.map_or(Ok(()), |location| Err(damaged_record(segment.span, location)))
     }
 
     /// Reads up to `length` bytes of a file from `offset` on; fewer at its end. Blocks.

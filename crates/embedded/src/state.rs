@@ -16,8 +16,9 @@ use crate::{
     index::{
         Entry, Key, Location,
         container::{ContainerIndex, History},
+        feed::FeedLog,
         horizon::Horizon,
-        range::{Floor, RangeStart},
+        range::{RangeStart, Watermark},
         rebuild::Records,
     },
     log::{Segments, recent::Recent},
@@ -78,8 +79,9 @@ impl State {
         }
     }
 
-    /// Takes in a descriptor that was written.
-    pub(crate) fn describe(&mut self, descriptor: Descriptor, now: u64) -> Result<()> {
+    /// Takes in a descriptor that was written. Returns the feeds of ranges that are gone: to be dropped without a lock.
+    pub(crate) fn describe(&mut self, descriptor: Descriptor, now: u64) -> Result<Vec<FeedLog>> {
+        let mut gone = Vec::new();
         match descriptor {
             Descriptor::Database(database) => drop(self.databases.insert(database.name.clone(), database)),
             Descriptor::Container(container) => {
@@ -93,14 +95,14 @@ impl State {
                     index.settle(history, time_to_live, now, &mut |location| segments.mark_dead(location));
                 }
                 index.number = index.number.max(container.numbered);
-                index.relayout(ranges);
+                gone = index.relayout(ranges);
                 self.containers.insert(container.number, Arc::new(container));
             }
             Descriptor::Retired(retired) => {
                 self.retired.insert((retired.database_name.clone(), retired.name.clone()), retired);
             }
         }
-        Ok(())
+        Ok(gone)
     }
 
     /// Makes the index of a container from its records.
@@ -118,14 +120,11 @@ impl State {
         self.indexes.insert(container, index);
     }
 
-    /// Forgets a container with all its items.
-    pub(crate) fn forget_container(&mut self, number: u32) {
+    /// Forgets a container with all its items. Its records are yet to be counted as dead.
+    #[must_use]
+    pub(crate) fn forget_container(&mut self, number: u32) -> Option<ContainerIndex> {
         self.containers.remove(&number);
-        if let Some(index) = self.indexes.remove(&number) {
-            for entry in index.entries() {
-                self.segments.mark_dead(entry.location);
-            }
-        }
+        self.indexes.remove(&number)
     }
 }
 
@@ -147,16 +146,16 @@ impl Rebuild {
         let header = &record.header;
         let records = self.records.entry(header.container).or_default();
         if !record.is_whole {
-            let hopeless = header.kind == RecordKind::Floor || header.container == CATALOG;
+            let hopeless = header.kind == RecordKind::Watermark || header.container == CATALOG;
             if hopeless || records.damaged.len() >= DAMAGED_RECORDS {
                 self.damaged.get_or_insert(location);
                 return;
             }
             records.damaged.push(records.entries.len());
         }
-        if header.kind == RecordKind::Floor {
-            let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.place.lsn, header.previous.lsn);
-            records.floors.push(Floor { epk, lsn, purged, number: header.ordinal });
+        if header.kind == RecordKind::Watermark {
+            let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.change_id.lsn, header.previous.lsn);
+            records.watermarks.push(Watermark { epk, lsn, purged, number: header.document_number });
             return;
         }
         if header.container == CATALOG {
@@ -210,7 +209,7 @@ impl Rebuild {
         // What retention still holds is needed.
         for (container, entry) in &claims {
             let index = state.indexes.get(container);
-            if index.is_some_and(|index| index.needs(&entry.key.epk, entry.place)) {
+            if index.is_some_and(|index| index.needs(&entry.key.epk, entry.change_id)) {
                 return Err(state.segments.damaged_record(entry.location));
             }
         }

@@ -96,7 +96,7 @@ impl Fixture for Store {
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
-        self.engine().tidy().await.expect("tidy");
+        self.engine().expire().await.expect("expire");
     }
 }
 

@@ -333,7 +333,7 @@ fn what_people_and_their_tools_put_into_a_store_is_ignored_and_left_alone() {
 }
 
 #[test]
-fn a_new_store_ignores_clutter_and_refuses_a_folder_with_anything_precious() {
+fn a_new_store_ignores_system_files_and_refuses_a_folder_with_anything_precious() {
     for (name, fine) in [(".DS_Store", true), ("lost+found", true), ("Thumbs.db", true), ("thesis.txt", false)] {
         let disk = MemoryDisk::unreliable();
         add(&disk, name, b"mine");

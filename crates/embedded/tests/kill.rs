@@ -443,7 +443,7 @@ async fn nothing_that_was_acknowledged_is_lost_when_the_writer_is_killed_again_a
         let (engine, containers) = open(path, mode, Arc::new(clock.clone())).await;
         witness.look(&engine, &containers, clock.now()).await;
         if rng.percent(40) || cycle == CYCLES {
-            engine.tidy().await.unwrap();
+            engine.expire().await.unwrap();
             engine.settle().await.unwrap();
             witness.look(&engine, &containers, clock.now()).await;
             drop((engine, containers));

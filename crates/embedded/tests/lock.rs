@@ -96,7 +96,7 @@ async fn a_closed_store_refuses_everything_instead_of_waiting() {
     engine.clone().close().await.unwrap();
     assert_eq!(container.upsert(&json!({"id": "1"})).await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(engine.settle().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(engine.tidy().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(engine.expire().await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(engine.close().await.unwrap_err().kind(), ErrorKind::Closed);
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -254,7 +254,7 @@ async fn history_that_one_parent_has_lost_does_not_expire_readers_of_the_other()
     }
     stage.clock.advance(Duration::from_secs(4000));
     stage.write(&stage.right[0], "busy").await;
-    stage.engine.tidy().await.expect("tidy");
+    stage.engine.expire().await.expect("expire");
     stage.engine.settle().await.expect("compact");
     stage.merge().await;
     stage.write(&stage.left[0], "news").await;

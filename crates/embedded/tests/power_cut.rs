@@ -208,7 +208,7 @@ fn a_failed_sync_stops_the_store_and_leaves_the_write_in_doubt() {
         assert!(error.message().contains("open it again"), "{error}");
     }
     assert_eq!(now(engine.catalog().create_database(DatabaseSpec::new("more"))).unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(now(engine.tidy()).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(now(engine.expire()).unwrap_err().kind(), ErrorKind::Closed);
     now(container.read_item("k", "before")).unwrap();
     drop((container, engine));
     let engine = script.builder().open_on(Keep::Nothing.after_power_cut(&disk)).unwrap();

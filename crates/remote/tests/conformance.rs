@@ -102,7 +102,7 @@ impl Fixture for Remote {
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
         let engine = self.served.lock().expect("no panic").as_ref().expect("it is served").engine.clone();
-        engine.tidy().await.expect("expire items");
+        engine.expire().await.expect("expire items");
     }
 }
 

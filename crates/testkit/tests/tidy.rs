@@ -324,6 +324,11 @@ fn no_import_cycle_exists_between_the_modules_of_the_processor() {
 }
 
 #[test]
+fn no_import_cycle_exists_between_the_modules_of_the_store() {
+    assert_no_import_cycle("embedded", 35, 150);
+}
+
+#[test]
 fn no_import_cycle_exists_between_the_modules_of_the_server() {
     assert_no_import_cycle("server", 60, 150);
 }

@@ -1,23 +1,16 @@
-//! Changes of the catalog: databases and containers come, change, split, merge and go.
+//! Changes of the catalog: databases and containers come, change, split, merge and go. Pure: says what a change does.
 
-use std::sync::Arc;
+use changefeed_core::{ContainerSpec, DatabaseSpec, Epk, Error, ErrorKind, RangeId, Result};
+use tokio::sync::oneshot;
 
-use changefeed_core::{ContainerSpec, DatabaseSpec, Epk, Error, ErrorKind, ItemId, RangeId, Result};
-
-use super::{Committer, next_catalog_lsn, plan::Group};
 use crate::{
-    descriptor::{
-        CATALOG, ContainerDescriptor, DatabaseDescriptor, Descriptor, FIRST_LSN, RetiredDescriptor, check_name,
-    },
-    format::record::Place,
-    index::{Key, container::ContainerIndex, horizon::Horizon, range::RangeIndex},
-    log::writer::FrameBuffer,
-    service::Shared,
+    descriptor::{ContainerDescriptor, DatabaseDescriptor, Descriptor, FIRST_LSN, RetiredDescriptor, check_name},
+    index::{container::ContainerIndex, horizon::Horizon, range::RangeIndex},
     state::State,
 };
 
 /// A change of the catalog. Databases and containers are named.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum CatalogChange {
     CreateDatabase(DatabaseSpec),
     ReplaceDatabase(DatabaseSpec),
@@ -29,81 +22,55 @@ pub(crate) enum CatalogChange {
     Merge(String, String, [RangeId; 2]),
 }
 
-/// What a change does to the store's own container.
-#[derive(Default)]
-struct Effect {
-    put: Vec<Descriptor>,
-    delete: Vec<Descriptor>,
-    /// The first range that a split or merge made.
-    made: Option<RangeId>,
+/// Where the answer to a change goes.
+pub(super) type Reply = oneshot::Sender<Result<Option<RangeId>>>;
+
+/// A split or merge that is being prepared. Nothing of it is on disk before everything is prepared.
+#[derive(Debug)]
+pub(super) struct PendingRelayout {
+    /// The names of database and container.
+    pub(super) database: String,
+    pub(super) name: String,
+    pub(super) container: u32,
+    pub(super) change: CatalogChange,
+    pub(super) reply: Reply,
+    /// Later changes of the same container.
+    pub(super) waiting: Vec<(CatalogChange, Reply)>,
 }
 
-impl Committer {
-    /// Decides on a change, writes it down durably, and makes it true.
-    pub(super) fn change_catalog(&mut self, shared: &Shared, change: CatalogChange) -> Result<Option<RangeId>> {
-        self.check_open()?;
-        let now = shared.clock.wall();
-        let lsn = next_catalog_lsn(shared);
-        let number = u32::try_from(lsn).ok().filter(|number| *number < 1 << 31).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unsupported,
-                "this folder has seen two thousand million catalog changes: use a new one",
-            )
-        })?;
-        let effect = decide(&shared.state.read(), change, number, now)?;
-        self.put_descriptors(shared, lsn, &effect.put, &effect.delete)?;
-        // Whatever the mode, containers and ranges do not vanish with the power.
-        self.sync()?;
-        let mut state = shared.state.write();
-        for descriptor in effect.delete {
-            match descriptor {
-                Descriptor::Database(database) => drop(state.databases.remove(&database.name)),
-                Descriptor::Container(container) => state.forget_container(container.number),
-                Descriptor::Retired(RetiredDescriptor { database_name, name, .. }) => {
-                    state.retired.remove(&(database_name, name));
-                }
+impl CatalogChange {
+    /// Whether it changes or deletes a container.
+    pub(super) fn concerns(&self, database: &str, container: &str) -> bool {
+        match self {
+            Self::CreateDatabase(_) | Self::ReplaceDatabase(_) | Self::CreateContainer(..) => false,
+            Self::DeleteDatabase(name) => name == database,
+            Self::ReplaceContainer(name, spec) => name == database && spec.name == container,
+            Self::DeleteContainer(name, other) | Self::Split(name, other, ..) | Self::Merge(name, other, _) => {
+                name == database && other == container
             }
         }
-        for descriptor in effect.put {
-            state.describe(descriptor, now.as_millis())?;
-        }
-        Ok(effect.made)
-    }
-
-    /// Writes descriptors down in one frame, and takes others away.
-    fn put_descriptors(&mut self, shared: &Shared, lsn: u64, put: &[Descriptor], delete: &[Descriptor]) -> Result<()> {
-        let mut group = Group::new(shared.clock.wall(), FrameBuffer::new());
-        let all = put.iter().map(|put| (put, true)).chain(delete.iter().map(|delete| (delete, false)));
-        for (op, (descriptor, put)) in (0..).zip(all) {
-            let key = Arc::new(Key::new(Epk::MIN, ItemId::new(descriptor.item_id())?));
-            let body = serde_json::to_vec(descriptor).map_err(|error| {
-                Error::new(ErrorKind::InvalidArgument, "the settings cannot be written as JSON").with_source(error)
-            })?;
-            group.put_descriptor(Place { lsn, op }, CATALOG, &key, put.then_some(&body));
-        }
-        self.commit(shared, &mut group)
-    }
-
-    /// Writes down the descriptors of a folder of version 1 as they were changed on reading it.
-    pub(crate) fn write_migrated(&mut self, shared: &Shared) -> Result<()> {
-        let all: Vec<Descriptor> = {
-            let state = shared.state.read();
-            state.containers.values().map(|container| Descriptor::Container((**container).clone())).collect()
-        };
-        for some in all.chunks(MIGRATED_AT_ONCE) {
-            self.put_descriptors(shared, next_catalog_lsn(shared), some, &[])?;
-        }
-        self.sync()
     }
 }
 
-/// How many descriptors one frame holds when a folder is migrated.
-const MIGRATED_AT_ONCE: usize = 64;
+/// What a change does to the store's own container.
+#[derive(Default)]
+pub(super) struct Effect {
+    pub(super) put: Vec<Descriptor>,
+    pub(super) delete: Vec<Descriptor>,
+    /// The first range that a split or merge made.
+    pub(super) made: Option<RangeId>,
+}
 
 /// Of so many names of deleted containers the store remembers how far they had come.
 const REMEMBERED_NAMES: usize = 1000;
 
-fn decide(state: &State, change: CatalogChange, number: u32, now: changefeed_core::Timestamp) -> Result<Effect> {
+/// What a change does to a store in this state; `number` is for what it creates.
+pub(super) fn decide(
+    state: &State,
+    change: CatalogChange,
+    number: u32,
+    now: changefeed_core::Timestamp,
+) -> Result<Effect> {
     let mut effect = Effect::default();
     match change {
         CatalogChange::CreateDatabase(DatabaseSpec { name, extra: other }) => {
@@ -175,7 +142,7 @@ impl Effect {
         self.delete.push(Descriptor::Container(container.clone()));
     }
 
-    /// Lets go of the names that were deleted first, if there are too many.
+    /// Forgets the names that were deleted first, if there are too many.
     fn forget_old_names(&mut self, state: &State) {
         let mut numbers: Vec<_> = state.retired.values().map(|retired| retired.number).collect();
         numbers.sort_unstable();

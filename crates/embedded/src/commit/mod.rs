@@ -1,45 +1,23 @@
 //! Committing: one owner decides on all writes, in groups that share one sync.
 
 mod catalog;
+mod catalog_changes;
+mod committer;
 mod plan;
+mod relayout;
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use changefeed_core::{Batch, Error, ErrorKind, Result, WriteResult};
+use changefeed_core::{Result, WriteResult};
 use tokio::sync::oneshot;
 
-use self::plan::Group;
 pub(crate) use self::{
     catalog::CatalogChange,
-    plan::{Action, Prepared, PreparedWrite, append_floor},
+    committer::{Committer, EXPIRE_INTERVAL_MS},
+    plan::{Action, Prepared, PreparedWrite, append_watermark},
 };
-use crate::{
-    descriptor::CATALOG,
-    engine::Durability,
-    format::frame::{FrameKind, HEADER_BYTES},
-    health::HealthReport,
-    log::{
-        Segment, io_error, recent,
-        writer::{FrameBuffer, LogWriter, RollError},
-    },
-    metrics::{Stopwatch, Task},
-    service::Shared,
-};
+use crate::inner::Inner;
 
 /// A group takes no more writes once its frame has this many bytes: more would make everybody wait for longer.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
-
-/// In relaxed mode there is a sync after this many groups at the latest.
-const RELAXED_GROUPS: u32 = 4096;
-
-/// Expired items are deleted in groups of about this many bytes of log.
-const EXPIRE_BYTES: usize = 256 * 1024;
-
-/// So many records out of retention are let go of at once.
-const PURGE_RECORDS: usize = 5_000;
-
-/// How often expired items and history out of retention are looked for, in milliseconds.
-pub(crate) const TIDY_INTERVAL_MS: u64 = 500;
 
 /// Something for the committer to do.
 #[derive(Debug)]
@@ -47,42 +25,16 @@ pub(crate) enum Command {
     Write(Prepared, oneshot::Sender<Result<Vec<WriteResult>>>),
     Catalog(CatalogChange, oneshot::Sender<Result<Option<changefeed_core::RangeId>>>),
     /// Deletes what has expired, lets go of what left retention.
-    Tidy(oneshot::Sender<Result<()>>),
+    Expire(oneshot::Sender<Result<()>>),
     /// Syncs everything, says so in the log, and refuses all further writes.
     Close(oneshot::Sender<Result<()>>),
 }
 
-/// Decides on writes, appends them to the log and makes them visible.
-#[derive(Debug)]
-pub(crate) struct Committer {
-    writer: LogWriter,
-    durability: Durability,
-    unsynced_groups: u32,
-    last_tidy: u64,
-    /// There are more expired items, or more versions out of retention, than one look takes care of.
-    backlog: bool,
-    buffer: FrameBuffer,
-    refusal: Option<Refusal>,
-    health: Arc<HealthReport>,
-}
-
-/// Why nothing more is written.
-#[derive(Debug)]
-enum Refusal {
-    Closed,
-    Failed(String),
-}
-
 impl Committer {
-    pub(crate) fn new(writer: LogWriter, durability: Durability, health: Arc<HealthReport>) -> Self {
-        let buffer = FrameBuffer::new();
-        Self { writer, durability, unsynced_groups: 0, last_tidy: 0, backlog: false, buffer, refusal: None, health }
-    }
-
     /// Performs commands in order. Neighbouring writes share frames and syncs.
-    pub(crate) fn perform(&mut self, shared: &Shared, commands: impl IntoIterator<Item = Command>) {
+    pub(crate) fn perform(&mut self, inner: &Inner, commands: impl IntoIterator<Item = Command>) {
         let mut commands = commands.into_iter().peekable();
-        self.tidy_if_due(shared);
+        self.expire_if_due(inner);
         while let Some(command) = commands.next() {
             match command {
                 Command::Write(first, reply) => {
@@ -95,257 +47,13 @@ impl Committer {
                         bytes += next.bytes();
                         writes.push((next, reply));
                     }
-                    self.write(shared, writes);
+                    self.write(inner, writes);
                 }
-                Command::Catalog(change, reply) => drop(reply.send(self.change_catalog(shared, change))),
-                Command::Tidy(reply) => drop(reply.send(self.tidy(shared))),
-                Command::Close(reply) => drop(reply.send(self.close(shared))),
+                Command::Catalog(change, reply) => self.begin_catalog_change(inner, change, reply),
+                Command::Expire(reply) => drop(reply.send(self.expire_all(inner))),
+                Command::Close(reply) => drop(reply.send(self.close())),
             }
         }
+        self.advance_relayouts(inner);
     }
-
-    fn write(&mut self, shared: &Shared, writes: Vec<(Prepared, oneshot::Sender<Result<Vec<WriteResult>>>)>) {
-        let refused = self.check_open().err();
-        if refused.is_some() {
-            for (_, reply) in writes {
-                drop(reply.send(Err(self.refused())));
-            }
-            return;
-        }
-        let (now, begun) = (shared.clock.wall(), Stopwatch::start());
-        let mut group = Group::new(now, std::mem::replace(&mut self.buffer, FrameBuffer::new()));
-        let mut replies = Vec::with_capacity(writes.len());
-        {
-            let state = shared.state.read();
-            for (prepared, reply) in writes {
-                replies.push((reply, group.plan(&state, &prepared)));
-            }
-        }
-        let bytes = group.frame.payload();
-        let committed = self.commit(shared, &mut group);
-        if committed.is_ok() && bytes > 0 {
-            let writes = replies.iter().filter(|(_, result)| result.is_ok()).count();
-            self.health.metrics.committed(writes, bytes, begun.elapsed());
-        }
-        match committed {
-            Ok(()) => replies.into_iter().for_each(|(reply, result)| drop(reply.send(result))),
-            Err(error) => {
-                for (reply, result) in replies {
-                    drop(reply.send(result.and_then(|_| Err(again(&error)))));
-                }
-            }
-        }
-        self.buffer = group.into_buffer();
-    }
-
-    /// Appends a group to the log, syncs it, makes it visible and wakes readers.
-    fn commit(&mut self, shared: &Shared, group: &mut Group) -> Result<()> {
-        if group.frame.is_empty() {
-            return Ok(());
-        }
-        if !self.writer.has_room(&group.frame) {
-            let rolled = self.roll(shared, &group.frame);
-            self.health.note(Task::Roll, &rolled);
-            rolled?;
-        }
-        let records = HEADER_BYTES..group.frame.bytes.len();
-        let (segment, base) = match self.append(group) {
-            Ok(place) => place,
-            Err(error) => return Err(self.fail("append to the log", error)),
-        };
-        let is_wanted = shared.state.read().recent.is_wanted();
-        let offset = (base + HEADER_BYTES as u64) as u32;
-        let recent = if is_wanted { recent::copy(segment, offset, &group.frame.bytes[records]) } else { Vec::new() };
-        let mut state = shared.state.write();
-        state.recent.extend(recent);
-        for (container, entries) in std::mem::take(&mut group.staged) {
-            let placed = entries.into_iter().map(|mut entry| {
-                entry.location.segment = segment;
-                entry.location.offset += base as u32;
-                entry
-            });
-            state.apply(container, placed);
-        }
-        drop(state);
-        let state = shared.state.read();
-        for (container, epk, lsn) in group.news.drain(..) {
-            if let Some(index) = state.indexes.get(&container) {
-                index.announce(&epk, lsn);
-            }
-        }
-        Ok(())
-    }
-
-    fn append(&mut self, group: &mut Group) -> std::io::Result<(u32, u64)> {
-        let place = self.writer.append(FrameKind::Data, &mut group.frame)?;
-        self.unsynced_groups += 1;
-        if self.durability == Durability::Durable || self.unsynced_groups >= RELAXED_GROUPS {
-            self.sync_log()?;
-            self.unsynced_groups = 0;
-        }
-        Ok(place)
-    }
-
-    fn sync_log(&mut self) -> std::io::Result<()> {
-        let begun = Stopwatch::start();
-        let synced = self.writer.sync();
-        self.health.metrics.synced(&synced, begun.elapsed());
-        synced
-    }
-
-    /// Goes on in a new segment. If there is no room on disk for one, only this group fails.
-    fn roll(&mut self, shared: &Shared, frame: &FrameBuffer) -> Result<()> {
-        let (span, file) = match self.writer.roll(shared.next_segment_bytes(), frame) {
-            Ok(begun) => begun,
-            Err(RollError::NotBegun(error)) => return Err(io_error("make room for a new segment", error)),
-            Err(RollError::Halfway(error)) => return Err(self.fail("begin a new segment", error)),
-        };
-        let mut state = shared.state.write();
-        if let Some((_, previous)) = state.segments.0.iter_mut().next_back() {
-            previous.sealed = true;
-        }
-        state.segments.0.insert(span.first, Segment::new(span, file));
-        drop(state);
-        shared.maintenance_wanted();
-        self.unsynced_groups = 0;
-        if self.durability == Durability::Relaxed {
-            self.mark(FrameKind::Relaxed)?;
-        }
-        Ok(())
-    }
-
-    /// Appends a frame without records, durably.
-    pub(crate) fn mark(&mut self, kind: FrameKind) -> Result<()> {
-        let written = self.writer.mark(kind);
-        self.unsynced_groups = 0;
-        written.map_err(|error| self.fail("mark the log", error))
-    }
-
-    /// Gives every range an LSN so high that none is given twice after commits were lost. Changes of the catalog
-    /// are never lost, and its numbers are too few to skip any.
-    pub(crate) fn skip_lost_lsns(&mut self, shared: &Shared) -> Result<()> {
-        let mut group = Group::new(shared.clock.wall(), FrameBuffer::new());
-        let mut state = shared.state.write();
-        for (container, index) in state.indexes.iter_mut().filter(|(container, _)| **container != CATALOG) {
-            let lsns = u64::from(RELAXED_GROUPS) * plan::GROUP_LSNS;
-            index.skip(lsns, lsns * Batch::MAX_WRITES as u64);
-            group.floors(*container, index);
-        }
-        drop(state);
-        self.commit(shared, &mut group)?;
-        // Ends the relaxed session: what follows is not in doubt.
-        self.mark(FrameKind::Closed)
-    }
-
-    /// Syncs what relaxed mode has left unsynced.
-    pub(crate) fn sync(&mut self) -> Result<()> {
-        self.check_open()?;
-        if self.unsynced_groups > 0 {
-            self.sync_log().map_err(|error| self.fail("sync the log", error))?;
-            self.unsynced_groups = 0;
-        }
-        Ok(())
-    }
-
-    /// The segment that grows, and where what was committed ends in it.
-    pub(crate) fn end(&self) -> (u32, u64) {
-        self.writer.end()
-    }
-
-    pub(crate) fn has_unsynced(&self) -> bool {
-        self.unsynced_groups > 0
-    }
-
-    /// Whether tidying up goes on at once.
-    pub(crate) fn has_backlog(&self) -> bool {
-        self.backlog && self.refusal.is_none()
-    }
-
-    fn tidy_if_due(&mut self, shared: &Shared) {
-        let now = shared.clock.wall().as_millis();
-        if (self.backlog || now.abs_diff(self.last_tidy) >= TIDY_INTERVAL_MS) && self.refusal.is_none() {
-            // A failure is reported by `fail`, or met again next time. Without threads nobody would go on later.
-            self.backlog = self.tidy_some(shared).unwrap_or(false);
-            while self.backlog && shared.is_inline() {
-                self.backlog = self.tidy_some(shared).unwrap_or(false);
-            }
-        }
-    }
-
-    fn tidy(&mut self, shared: &Shared) -> Result<()> {
-        while self.tidy_some(shared)? {}
-        Ok(())
-    }
-
-    /// Deletes some of what has expired and lets go of some history: not more than writers and readers may wait for. Says
-    /// whether there is more.
-    fn tidy_some(&mut self, shared: &Shared) -> Result<bool> {
-        self.check_open()?;
-        let now = shared.clock.wall();
-        self.last_tidy = now.as_millis();
-        let mut group = Group::new(now, FrameBuffer::new());
-        group.expire(&shared.state.read(), EXPIRE_BYTES);
-        let expired = !group.frame.is_empty();
-        self.commit(shared, &mut group)?;
-        let mut state = shared.state.write();
-        let crate::state::State { indexes, segments, .. } = &mut *state;
-        let mut left = PURGE_RECORDS;
-        let mut found_dead = false;
-        for index in indexes.values_mut() {
-            let mut on_dead = |location| {
-                found_dead = true;
-                segments.mark_dead(location);
-            };
-            left = index.purge(now.as_millis(), left, &mut on_dead);
-        }
-        let sum = |of: fn(&Segment) -> u64| state.segments.0.values().map(of).sum();
-        let (used, dead) = (sum(|segment| segment.used), sum(|segment| segment.dead));
-        self.health.metrics.log(state.segments.0.len(), used, dead);
-        drop(state);
-        if found_dead {
-            shared.maintenance_wanted();
-        }
-        Ok(expired || left == 0)
-    }
-
-    fn close(&mut self, _shared: &Shared) -> Result<()> {
-        self.check_open()?;
-        self.mark(FrameKind::Closed)?;
-        self.refusal = Some(Refusal::Closed);
-        Ok(())
-    }
-
-    fn check_open(&self) -> Result<()> {
-        self.refusal.as_ref().map_or(Ok(()), |_| Err(self.refused()))
-    }
-
-    fn refused(&self) -> Error {
-        let message = match &self.refusal {
-            Some(Refusal::Failed(why)) => format!("the store stopped itself ({why}): open it again"),
-            _ => "the store was closed: open it again".to_owned(),
-        };
-        Error::new(ErrorKind::Closed, message)
-    }
-
-    /// After a failed write or sync nobody knows what is on disk, and trying again may hide a loss: stop.
-    pub(crate) fn fail(&mut self, what: &str, error: std::io::Error) -> Error {
-        let cause = format!("{what}: {error}");
-        self.health.stop(&cause);
-        self.refusal = Some(Refusal::Failed(cause));
-        io_error(what, error).with_unknown_effect()
-    }
-}
-
-/// The same error once more, for another member of the group.
-fn again(error: &Error) -> Error {
-    let copy = Error::new(error.kind(), format!("{error:?}"));
-    if error.effect() == changefeed_core::Effect::Unknown { copy.with_unknown_effect() } else { copy }
-}
-
-/// Entries by container.
-type Staged = BTreeMap<u32, Vec<crate::index::Entry>>;
-
-/// Number of the catalog's next change, which also names what it creates.
-fn next_catalog_lsn(shared: &Shared) -> u64 {
-    shared.state.read().indexes.get(&CATALOG).map_or(1, |index| index.newest() + 1)
 }

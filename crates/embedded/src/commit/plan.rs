@@ -5,11 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use changefeed_core::{ETag, Epk, Error, ErrorKind, Item, Lsn, ResourceId, Result, TimeToLive, Timestamp, WriteResult};
 
-use super::Staged;
 use crate::{
     body,
-    format::record::{self, Place, RecordHeader, RecordKind},
-    index::{Entry, Key, Location, container::ContainerIndex, items::ItemState, range::Floor},
+    format::record::{self, ChangeId, RecordHeader, RecordKind},
+    index::{Entry, Key, Location, container::ContainerIndex, items::ItemState, range::Watermark},
     log::writer::FrameBuffer,
     state::State,
 };
@@ -30,7 +29,7 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn bytes(&self) -> usize {
-        self.writes.iter().map(|write| record::FIXED_BYTES + 256 + write.open.len()).sum()
+        self.writes.iter().map(|write| record::FIXED_BYTES + 256 + write.body_prefix.len()).sum()
     }
 }
 
@@ -40,8 +39,8 @@ pub(crate) struct PreparedWrite {
     pub(crate) action: Action,
     pub(crate) key: Arc<Key>,
     pub(crate) if_match: Option<ETag>,
-    /// See [`body::Checked::open`]; empty for deletes.
-    pub(crate) open: Bytes,
+    /// See [`body::Checked::body_prefix`]; empty for deletes.
+    pub(crate) body_prefix: Bytes,
     pub(crate) ttl: i32,
 }
 
@@ -52,6 +51,9 @@ pub(crate) enum Action {
     Replace,
     Delete,
 }
+
+/// Entries by container.
+type Staged = BTreeMap<u32, Vec<Entry>>;
 
 /// Writes that will be appended and synced together.
 #[derive(Debug)]
@@ -64,7 +66,7 @@ pub(crate) struct Group {
     pub(crate) news: Vec<(u32, Epk, u64)>,
     /// The newest version of each item that this group touches; none if it is deleted.
     overlay: BTreeMap<(u32, Arc<Key>), Option<Version>>,
-    /// The newest LSN of each range, by container and place.
+    /// The newest LSN of each range, by container and position of the range.
     lsns: BTreeMap<(u32, usize), u64>,
     /// The newest document number of each container.
     numbers: BTreeMap<u32, u64>,
@@ -73,13 +75,13 @@ pub(crate) struct Group {
 /// A version of an item.
 #[derive(Clone, Copy, Debug)]
 struct Version {
-    place: Place,
-    ordinal: u64,
+    change_id: ChangeId,
+    document_number: u64,
 }
 
 impl From<&ItemState> for Version {
     fn from(state: &ItemState) -> Self {
-        Self { place: state.place, ordinal: state.ordinal }
+        Self { change_id: state.change_id, document_number: state.document_number }
     }
 }
 
@@ -126,17 +128,19 @@ impl Group {
                 Some(version) => *version,
                 None => index.items.get(&write.key).filter(|state| state.live).map(Version::from),
             };
-            let place = Place { lsn, op: op as u16 };
-            let ordinal = current.map_or(number + 1, |version| version.ordinal);
-            match check(batch, write, current).and_then(|()| self.stage(batch, write, current, place, ordinal)) {
+            let change_id = ChangeId { lsn, op: op as u16 };
+            let document_number = current.map_or(number + 1, |version| version.document_number);
+            match check(batch, write, current)
+                .and_then(|()| self.stage(batch, write, current, change_id, document_number))
+            {
                 Ok(one) => written.push(one),
                 Err(error) => {
                     self.undo(batch.container, mark, before);
                     return Err(if batch.writes.len() > 1 { error.with_operation(op) } else { error });
                 }
             }
-            number = number.max(ordinal);
-            let after = (write.action != Action::Delete).then_some(Version { place, ordinal });
+            number = number.max(document_number);
+            let after = (write.action != Action::Delete).then_some(Version { change_id, document_number });
             before.push((slot.clone(), self.overlay.insert(slot, after)));
         }
         self.lsns.insert((batch.container, range), lsn);
@@ -157,7 +161,7 @@ impl Group {
         }
     }
 
-    /// The place of the range that holds a key, and its next LSN.
+    /// The position of the range that holds a key, and its next LSN.
     fn next_lsn(&self, index: &ContainerIndex, container: u32, epk: &Epk) -> (usize, u64) {
         let range = index.range_position(epk);
         let pending = self.lsns.get(&(container, range)).copied();
@@ -191,22 +195,22 @@ impl Group {
         batch: &Prepared,
         write: &PreparedWrite,
         current: Option<Version>,
-        place: Place,
-        ordinal: u64,
+        change_id: ChangeId,
+        document_number: u64,
     ) -> Result<WriteResult> {
         let header = RecordHeader {
             kind: if write.action == Action::Delete { RecordKind::Delete } else { RecordKind::Put },
             container: batch.container,
-            place,
-            previous: current.map(|version| version.place).unwrap_or_default(),
-            ordinal,
+            change_id,
+            previous: current.map(|version| version.change_id).unwrap_or_default(),
+            document_number,
             timestamp: self.now.as_millis(),
             ttl: write.ttl,
         };
         let mut written = WriteResult {
             id: write.key.id.clone(),
             etag: None,
-            lsn: Lsn::new(place.lsn),
+            lsn: Lsn::new(change_id.lsn),
             timestamp: self.now,
             created: current.is_none(),
             item: None,
@@ -215,13 +219,13 @@ impl Group {
             self.push(&header, &write.key, &[]);
             return Ok(written);
         }
-        let rid = ResourceId::document(batch.database, batch.container, ordinal)?;
-        let closing = body::closing(&rid, batch.container, place, self.now.as_secs());
-        self.push(&header, &write.key, &[&write.open, closing.as_bytes()]);
-        let etag = body::typed_etag(batch.container, place)?;
+        let rid = ResourceId::document(batch.database, batch.container, document_number)?;
+        let suffix = body::system_suffix(&rid, batch.container, change_id, self.now.as_secs());
+        self.push(&header, &write.key, &[&write.body_prefix, suffix.as_bytes()]);
+        let etag = body::typed_etag(batch.container, change_id)?;
         if batch.return_items {
-            let stored = [&write.open[..], closing.as_bytes()].concat();
-            let body = body::without_lsn(stored.into(), place.lsn);
+            let stored = [&write.body_prefix[..], suffix.as_bytes()].concat();
+            let body = body::without_lsn(stored.into(), change_id.lsn);
             let (id, etag) = (write.key.id.clone(), etag.clone());
             written.item = Some(Item { id, etag, timestamp: self.now, lsn: written.lsn, rid, body });
         }
@@ -256,9 +260,9 @@ impl Group {
         let header = RecordHeader {
             kind: RecordKind::Expire,
             container,
-            place: Place { lsn, op: 0 },
-            previous: entry.place,
-            ordinal: entry.ordinal,
+            change_id: ChangeId { lsn, op: 0 },
+            previous: entry.change_id,
+            document_number: entry.document_number,
             timestamp: self.now.as_millis(),
             ttl: 0,
         };
@@ -269,24 +273,24 @@ impl Group {
     }
 
     /// Adds a note for each range of what is used up in it, though no record says so.
-    pub(crate) fn floors(&mut self, container: u32, index: &ContainerIndex) {
+    pub(crate) fn watermarks(&mut self, container: u32, index: &ContainerIndex) {
         for range in index.ranges() {
             for part in range.horizon.parts() {
                 let epk = part.range.min_inclusive().clone();
-                let floor = Floor { epk, lsn: range.lsn, purged: part.lsn, number: index.number };
-                append_floor(&mut self.frame, container, &floor);
+                let watermark = Watermark { epk, lsn: range.lsn, purged: part.lsn, number: index.number };
+                append_watermark(&mut self.frame, container, &watermark);
             }
         }
     }
 
     /// Adds a write to the store's own container, under an LSN of its choice.
-    pub(crate) fn put_descriptor(&mut self, place: Place, container: u32, key: &Arc<Key>, body: Option<&[u8]>) {
+    pub(crate) fn put_descriptor(&mut self, change_id: ChangeId, container: u32, key: &Arc<Key>, body: Option<&[u8]>) {
         let header = RecordHeader {
             kind: if body.is_some() { RecordKind::Put } else { RecordKind::Delete },
             container,
-            place,
-            previous: Place::default(),
-            ordinal: 0,
+            change_id,
+            previous: ChangeId::default(),
+            document_number: 0,
             timestamp: self.now.as_millis(),
             ttl: 0,
         };
@@ -295,17 +299,17 @@ impl Group {
 }
 
 /// Appends a note of what is used up and gone, though no record says so.
-pub(crate) fn append_floor(frame: &mut FrameBuffer, container: u32, floor: &Floor) {
+pub(crate) fn append_watermark(frame: &mut FrameBuffer, container: u32, watermark: &Watermark) {
     let header = RecordHeader {
-        kind: RecordKind::Floor,
+        kind: RecordKind::Watermark,
         container,
-        place: Place { lsn: floor.lsn, op: 0 },
-        previous: Place { lsn: floor.purged, op: 0 },
-        ordinal: floor.number,
+        change_id: ChangeId { lsn: watermark.lsn, op: 0 },
+        previous: ChangeId { lsn: watermark.purged, op: 0 },
+        document_number: watermark.number,
         timestamp: 0,
         ttl: 0,
     };
-    record::append(&mut frame.bytes, &header, floor.epk.as_bytes(), "", &[]);
+    record::append(&mut frame.bytes, &header, watermark.epk.as_bytes(), "", &[]);
     frame.records += 1;
 }
 
@@ -323,7 +327,7 @@ fn check(batch: &Prepared, write: &PreparedWrite, current: Option<Version>) -> R
         _ => {}
     }
     let (Some(wanted), Some(version)) = (&write.if_match, current) else { return Ok(()) };
-    let found = body::etag(batch.container, version.place);
+    let found = body::etag(batch.container, version.change_id);
     if wanted.as_str() == found {
         return Ok(());
     }

@@ -15,13 +15,13 @@ pub(crate) enum RecordKind {
     /// Deleted because its time to live was over.
     Expire,
     /// Not an item: LSNs up to `lsn` are used up in the range that holds its EPK, all-versions history up to
-    /// `previous.lsn` is gone there, and document numbers up to `ordinal` are used up in the container.
-    Floor,
+    /// `previous.lsn` is gone there, and document numbers up to `document_number` are used up in the container.
+    Watermark,
 }
 
 /// Position of one write among those of its key: the LSN, and the place in the batch that shares it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct ChangeId {
     pub(crate) lsn: u64,
     pub(crate) op: u16,
 }
@@ -31,14 +31,14 @@ pub(crate) struct Place {
 pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
     pub(crate) container: u32,
-    pub(crate) place: Place,
+    pub(crate) change_id: ChangeId,
     /// Where the version before this one is; LSN 0 if there was none.
-    pub(crate) previous: Place,
+    pub(crate) previous: ChangeId,
     /// The document number in `_rid`, given when the item was created.
-    pub(crate) ordinal: u64,
+    pub(crate) document_number: u64,
     /// Milliseconds since the epoch.
     pub(crate) timestamp: u64,
-    /// Time to live of the item in seconds: 0 not set, -1 for ever.
+    /// Time to live of the item in seconds: 0 not set, -1 never expires.
     pub(crate) ttl: i32,
 }
 
@@ -67,14 +67,14 @@ pub(crate) fn append(out: &mut Vec<u8>, header: &RecordHeader, epk: &[u8], id: &
     out.extend_from_slice(&(total as u32).to_le_bytes());
     out.push(header.kind as u8);
     out.push(epk.len() as u8);
-    out.extend_from_slice(&header.place.op.to_le_bytes());
+    out.extend_from_slice(&header.change_id.op.to_le_bytes());
     out.extend_from_slice(&header.container.to_le_bytes());
-    out.extend_from_slice(&header.place.lsn.to_le_bytes());
+    out.extend_from_slice(&header.change_id.lsn.to_le_bytes());
     out.extend_from_slice(&header.previous.lsn.to_le_bytes());
     out.extend_from_slice(&header.previous.op.to_le_bytes());
     out.extend_from_slice(&(id.len() as u16).to_le_bytes());
     out.extend_from_slice(&(body_bytes as u32).to_le_bytes());
-    out.extend_from_slice(&header.ordinal.to_le_bytes());
+    out.extend_from_slice(&header.document_number.to_le_bytes());
     out.extend_from_slice(&header.timestamp.to_le_bytes());
     out.extend_from_slice(&header.ttl.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
@@ -108,7 +108,7 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Option<Record<'_>> {
         0 => RecordKind::Put,
         1 => RecordKind::Delete,
         2 => RecordKind::Expire,
-        3 => RecordKind::Floor,
+        3 => RecordKind::Watermark,
         _ => return None,
     };
     let epk_bytes = fields.u8()?;
@@ -119,7 +119,7 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Option<Record<'_>> {
     let previous_op = fields.u16()?;
     let id_bytes = fields.u16()?;
     let body_bytes = fields.u32()?;
-    let (ordinal, timestamp, ttl) = (fields.u64()?, fields.u64()?, fields.i32()?);
+    let (document_number, timestamp, ttl) = (fields.u64()?, fields.u64()?, fields.i32()?);
     // Version 1 had a number here that means nothing any more.
     fields.take(4)?;
     let epk = fields.take(epk_bytes.into())?;
@@ -128,9 +128,9 @@ pub(crate) fn decode_claim(bytes: &[u8]) -> Option<Record<'_>> {
     let header = RecordHeader {
         kind,
         container,
-        place: Place { lsn, op },
-        previous: Place { lsn: previous_lsn, op: previous_op },
-        ordinal,
+        change_id: ChangeId { lsn, op },
+        previous: ChangeId { lsn: previous_lsn, op: previous_op },
+        document_number,
         timestamp,
         ttl,
     };
@@ -144,12 +144,12 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// The body of a record that never left memory, so that no checksum is needed; none if it is another record.
-pub(crate) fn body_of(record: &[u8], container: u32, place: Place) -> Option<&[u8]> {
+pub(crate) fn body_of(record: &[u8], container: u32, change_id: ChangeId) -> Option<&[u8]> {
     let (fixed, rest) = record.split_at_checked(FIXED_BYTES)?;
     let mut fields = Fields(fixed.get(9..)?);
     let epk_bytes = usize::from(fields.u8()?);
     let op = fields.u16()?;
-    if fields.u32()? != container || (Place { lsn: fields.u64()?, op }) != place {
+    if fields.u32()? != container || (ChangeId { lsn: fields.u64()?, op }) != change_id {
         return None;
     }
     let id_bytes = usize::from(Fields(fixed.get(34..)?).u16()?);
@@ -164,9 +164,9 @@ mod tests {
         let header = RecordHeader {
             kind: RecordKind::Expire,
             container: 7,
-            place: Place { lsn: 1 << 40, op: 99 },
-            previous: Place { lsn: 5, op: 3 },
-            ordinal: 1 << 50,
+            change_id: ChangeId { lsn: 1 << 40, op: 99 },
+            previous: ChangeId { lsn: 5, op: 3 },
+            document_number: 1 << 50,
             timestamp: 1_794_774_980_123,
             ttl: -1,
         };

@@ -8,11 +8,13 @@ use std::{
 use changefeed_core::{Epk, RangeId, TimeToLive};
 
 use super::{
-    Entry, Fate, Key, Location,
+    Entry, Key, Location, RecordState,
+    feed::FeedLog,
     items::{ItemState, Items},
-    range::{self, Floor, RangeIndex, RangeStart},
+    range::{self, RangeIndex, RangeStart, Watermark},
+    relayout::Relayout,
 };
-use crate::format::record::{Place, RecordKind};
+use crate::format::record::{ChangeId, RecordKind};
 
 /// What a container keeps of the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +35,10 @@ pub(crate) struct ContainerIndex {
     pub(crate) history: History,
     pub(crate) time_to_live: TimeToLive,
     /// Records whose retention has begun to run, in the order of its end.
-    retired: VecDeque<(u64, Arc<Key>, Place)>,
+    retired: VecDeque<(u64, Arc<Key>, ChangeId)>,
     expiring: BTreeSet<(u64, Arc<Key>)>,
+    /// A split or merge that is being prepared.
+    relayout: Option<Relayout>,
 }
 
 impl ContainerIndex {
@@ -50,10 +54,10 @@ impl ContainerIndex {
         ranges: Vec<RangeIndex>,
         number: u64,
         history: History,
-        retired: VecDeque<(u64, Arc<Key>, Place)>,
+        retired: VecDeque<(u64, Arc<Key>, ChangeId)>,
     ) -> Self {
         let time_to_live = TimeToLive::Off;
-        Self { items, ranges, number, history, time_to_live, retired, expiring: BTreeSet::new() }
+        Self { items, ranges, number, history, time_to_live, retired, expiring: BTreeSet::new(), relayout: None }
     }
 
     pub(crate) fn ranges(&self) -> &[RangeIndex] {
@@ -75,12 +79,12 @@ impl ContainerIndex {
     }
 
     /// Takes note of what is used up and gone, though no record shows it.
-    pub(super) fn raise(&mut self, floor: &Floor) {
-        self.number = self.number.max(floor.number);
-        let position = self.range_position(&floor.epk);
+    pub(super) fn raise(&mut self, watermark: &Watermark) {
+        self.number = self.number.max(watermark.number);
+        let position = self.range_position(&watermark.epk);
         if let Some(range) = self.ranges.get_mut(position) {
-            range.reach(floor.lsn);
-            range.horizon.raise(&floor.epk, floor.purged);
+            range.reach(watermark.lsn);
+            range.horizon.raise(&watermark.epk, watermark.purged);
         }
     }
 
@@ -93,7 +97,7 @@ impl ContainerIndex {
     /// The live item with this key, expired or not.
     pub(crate) fn item(&self, key: &Arc<Key>) -> Option<&Entry> {
         let state = self.items.get(key).filter(|state| state.live)?;
-        self.range_of(&key.epk)?.feed.find(state.place, &key.epk)
+        self.range_of(&key.epk)?.feed.find(state.change_id, &key.epk)
     }
 
     /// When an item's time is over, in milliseconds since the epoch.
@@ -115,14 +119,15 @@ impl ContainerIndex {
         self.expiring.iter().take_while(move |(at, _)| *at <= now).map(|(_, key)| key)
     }
 
-    /// Takes in a record that is newer than all others of its range. `on_dead` hears of records that died.
+    /// Takes in a record that is newer than all others of its range. `on_dead` is called for each record that is dead now.
     pub(crate) fn apply(&mut self, entry: Entry, on_dead: &mut impl FnMut(Location)) {
-        self.number = self.number.max(entry.ordinal);
+        self.number = self.number.max(entry.document_number);
         let key = Arc::clone(&entry.key);
-        let (place, kind, timestamp) = (entry.place, entry.kind, entry.timestamp);
-        let state = ItemState { place, ordinal: entry.ordinal, live: kind == RecordKind::Put, stale: 0 };
+        let (change_id, kind, timestamp) = (entry.change_id, entry.kind, entry.timestamp);
+        let state =
+            ItemState { change_id, document_number: entry.document_number, live: kind == RecordKind::Put, stale: 0 };
         if let Some(old) = self.items.insert(&key, state) {
-            self.supersede(&key, old.place, timestamp, on_dead);
+            self.supersede(&key, old.change_id, timestamp, on_dead);
             let stale = old.stale + u32::from(old.live);
             if stale > 0
                 && let Some(state) = self.items.get_mut(&key)
@@ -138,35 +143,38 @@ impl ContainerIndex {
         let position = self.range_position(&key.epk);
         if let Some(range) = self.ranges.get_mut(position) {
             // Readers are woken afterwards, when the whole commit is visible.
-            range.lsn = range.lsn.max(place.lsn);
+            range.lsn = range.lsn.max(change_id.lsn);
+            if let Some(relayout) = &mut self.relayout {
+                relayout.add(&entry);
+            }
             range.feed.push(entry);
         }
         if kind != RecordKind::Put {
             match self.history {
-                History::Off => self.hide_delete(&key, place, on_dead),
-                _ => self.retired.push_back((timestamp, key, place)),
+                History::Off => self.hide_delete(&key, change_id, on_dead),
+                _ => self.retired.push_back((timestamp, key, change_id)),
             }
         }
     }
 
-    /// Ends the reign of the newest record of a key.
-    fn supersede(&mut self, key: &Arc<Key>, place: Place, at: u64, on_dead: &mut impl FnMut(Location)) {
-        let fate = if self.history == History::Off { Fate::Dead } else { Fate::Superseded { at } };
-        let Some(entry) = self.set_fate(key, place, fate) else { return };
+    /// Marks the current record of a key as superseded.
+    fn supersede(&mut self, key: &Arc<Key>, change_id: ChangeId, at: u64, on_dead: &mut impl FnMut(Location)) {
+        let state = if self.history == History::Off { RecordState::Dead } else { RecordState::Superseded { at } };
+        let Some(entry) = self.set_state(key, change_id, state) else { return };
         if let Some(expiry) = self.expires_at(&entry) {
             self.expiring.remove(&(expiry, Arc::clone(key)));
         }
-        match fate {
-            Fate::Dead => on_dead(entry.location),
-            _ => self.retired.push_back((at, Arc::clone(key), place)),
+        match state {
+            RecordState::Dead => on_dead(entry.location),
+            _ => self.retired.push_back((at, Arc::clone(key), change_id)),
         }
     }
 
     /// A delete that no reader needs: it stays only as long as older records of its key are on disk.
-    fn hide_delete(&mut self, key: &Arc<Key>, place: Place, on_dead: &mut impl FnMut(Location)) {
-        let needed = self.items.get(key).is_some_and(|state| state.place == place && state.stale > 0);
-        let fate = if needed { Fate::Tombstone } else { Fate::Dead };
-        if let Some(entry) = self.set_fate(key, place, fate)
+    fn hide_delete(&mut self, key: &Arc<Key>, change_id: ChangeId, on_dead: &mut impl FnMut(Location)) {
+        let needed = self.items.get(key).is_some_and(|state| state.change_id == change_id && state.stale > 0);
+        let state = if needed { RecordState::Tombstone } else { RecordState::Dead };
+        if let Some(entry) = self.set_state(key, change_id, state)
             && !needed
         {
             on_dead(entry.location);
@@ -174,15 +182,16 @@ impl ContainerIndex {
         }
     }
 
-    fn set_fate(&mut self, key: &Key, place: Place, fate: Fate) -> Option<Entry> {
+    fn set_state(&mut self, key: &Key, change_id: ChangeId, state: RecordState) -> Option<Entry> {
         let position = self.range_position(&key.epk);
-        let feed = &mut self.ranges.get_mut(position)?.feed;
-        let entry = feed.set_fate(place, &key.epk, fate)?.clone();
-        feed.sweep();
+        let entry = self.ranges.get_mut(position)?.feed.set_state(change_id, &key.epk, state)?;
+        if let Some(copy) = self.relayout.as_mut().and_then(|relayout| relayout.copy_of(change_id, &key.epk)) {
+            copy.set_state(change_id, &key.epk, state);
+        }
         Some(entry)
     }
 
-    /// Lets go of history whose retention ended before `now`, at most `limit` records. Returns what is left of `limit`.
+    /// Purges history whose retention ended before `now`, at most `limit` records. Returns what is left of `limit`.
     pub(crate) fn purge(&mut self, now: u64, limit: usize, on_dead: &mut impl FnMut(Location)) -> usize {
         let retention = match self.history {
             History::Off => 0,
@@ -191,20 +200,20 @@ impl ContainerIndex {
         let mut left = limit;
         while left > 0 && self.retired.front().is_some_and(|(at, ..)| at.saturating_add(retention) < now) {
             left -= 1;
-            let Some((_, key, place)) = self.retired.pop_front() else { break };
-            let Some(entry) = self.range_of(&key.epk).and_then(|range| range.feed.find(place, &key.epk)) else {
+            let Some((_, key, change_id)) = self.retired.pop_front() else { break };
+            let Some(entry) = self.range_of(&key.epk).and_then(|range| range.feed.find(change_id, &key.epk)) else {
                 continue;
             };
-            match entry.fate {
-                Fate::Superseded { at } if at.saturating_add(retention) < now => {
-                    if let Some(entry) = self.set_fate(&key, place, Fate::Dead) {
+            match entry.state {
+                RecordState::Superseded { at } if at.saturating_add(retention) < now => {
+                    if let Some(entry) = self.set_state(&key, change_id, RecordState::Dead) {
                         on_dead(entry.location);
                     }
-                    self.cut_history(&key.epk, place.lsn);
+                    self.cut_history(&key.epk, change_id.lsn);
                 }
-                Fate::Newest if entry.kind != RecordKind::Put => {
-                    self.hide_delete(&key, place, on_dead);
-                    self.cut_history(&key.epk, place.lsn);
+                RecordState::Newest if entry.kind != RecordKind::Put => {
+                    self.hide_delete(&key, change_id, on_dead);
+                    self.cut_history(&key.epk, change_id.lsn);
                 }
                 _ => {}
             }
@@ -220,28 +229,31 @@ impl ContainerIndex {
     }
 
     /// Whether compaction must keep the record.
-    pub(crate) fn needs(&self, epk: &Epk, place: Place) -> bool {
-        let entry = self.range_of(epk).and_then(|range| range.feed.find(place, epk));
-        entry.is_some_and(|entry| entry.fate != Fate::Dead)
+    pub(crate) fn needs(&self, epk: &Epk, change_id: ChangeId) -> bool {
+        let entry = self.range_of(epk).and_then(|range| range.feed.find(change_id, epk));
+        entry.is_some_and(|entry| entry.state != RecordState::Dead)
     }
 
     /// Notes that compaction moved a record. Says whether the record still means something.
-    pub(crate) fn moved(&mut self, epk: &Epk, place: Place, from: Location, to: Location) -> bool {
+    pub(crate) fn moved(&mut self, epk: &Epk, change_id: ChangeId, from: Location, to: Location) -> bool {
+        if let Some(copy) = self.relayout.as_mut().and_then(|relayout| relayout.copy_of(change_id, epk)) {
+            copy.relocate(change_id, epk, from, to);
+        }
         let position = self.range_position(epk);
-        self.ranges.get_mut(position).is_some_and(|range| range.feed.relocate(place, epk, from, to))
+        self.ranges.get_mut(position).is_some_and(|range| range.feed.relocate(change_id, epk, from, to))
     }
 
     /// Notes that compaction dropped an old version of an item.
     pub(crate) fn dropped(&mut self, key: &Arc<Key>, on_dead: &mut impl FnMut(Location)) {
         let Some(state) = self.items.get_mut(key) else { return };
         state.stale = state.stale.saturating_sub(1);
-        let (live, place) = (state.live, state.place);
+        let (live, change_id) = (state.live, state.change_id);
         if live {
             return;
         }
-        let entry = self.range_of(&key.epk).and_then(|range| range.feed.find(place, &key.epk));
-        if entry.is_some_and(|entry| entry.fate == Fate::Tombstone) {
-            self.hide_delete(key, place, on_dead);
+        let entry = self.range_of(&key.epk).and_then(|range| range.feed.find(change_id, &key.epk));
+        if entry.is_some_and(|entry| entry.state == RecordState::Tombstone) {
+            self.hide_delete(key, change_id, on_dead);
         }
     }
 
@@ -263,36 +275,54 @@ impl ContainerIndex {
         self.purge(if history == History::Off { u64::MAX } else { now }, usize::MAX, on_dead);
     }
 
-    /// Cuts the key space anew. Ranges that keep their id keep their feed and those who wait for it.
-    pub(crate) fn relayout(&mut self, wanted: Vec<RangeStart>) {
-        let mut old: BTreeMap<RangeId, RangeIndex> =
-            std::mem::take(&mut self.ranges).into_iter().map(|range| (range.physical.id.clone(), range)).collect();
-        let mut ranges: Vec<_> = Vec::with_capacity(wanted.len());
-        let mut fresh = Vec::new();
-        for start in wanted {
-            match old.remove(&start.physical.id) {
-                Some(mut kept) if kept.physical.range == start.physical.range => {
-                    kept.reach(start.lsn);
-                    kept.horizon.raise_to(&start.horizon);
-                    ranges.push(kept);
-                }
-                other => {
-                    if let Some(changed) = other {
-                        old.insert(changed.physical.id.clone(), changed);
-                    }
-                    fresh.push(start);
-                }
-            }
-        }
-        let orphans: Vec<Entry> = old.into_values().flat_map(|range| range.feed.into_entries()).collect();
-        fresh.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
-        ranges.extend(range::fill(fresh, orphans));
-        ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
-        self.ranges = ranges;
+    /// Begins to prepare other ranges: [`advance_relayout`](Self::advance_relayout) fills their feeds.
+    pub(crate) fn begin_relayout(&mut self, wanted: &[RangeStart]) {
+        self.relayout = Some(Relayout::new(&self.ranges, wanted));
     }
 
-    /// Tells those who wait for the ranges of these keys that there is news.
-    pub(crate) fn announce(&self, epk: &Epk, lsn: u64) {
+    /// Copies about `limit` entries into the feeds of the ranges that are being prepared. Says whether nothing is left to
+    /// copy, so that [`relayout`](Self::relayout) takes next to no time.
+    pub(crate) fn advance_relayout(&mut self, limit: usize) -> bool {
+        self.relayout.as_mut().is_none_or(|relayout| relayout.advance(&self.ranges, limit))
+    }
+
+    /// Gives up what was prepared and returns it. To be dropped without holding a lock, since it may be much.
+    pub(crate) fn abandon_relayout(&mut self) -> Vec<FeedLog> {
+        self.relayout.take().into_iter().flat_map(Relayout::into_feeds).collect()
+    }
+
+    /// Changes the ranges. Those that keep their id keep their feed and the tasks that wait for it. Returns the feeds of the
+    /// others: to be dropped without holding a lock, since they may be long.
+    pub(crate) fn relayout(&mut self, wanted: Vec<RangeStart>) -> Vec<FeedLog> {
+        if !self.relayout.as_ref().is_some_and(|relayout| relayout.is_for(&self.ranges, &wanted)) {
+            self.begin_relayout(&wanted);
+        }
+        self.advance_relayout(usize::MAX);
+        let mut feeds = self.relayout.take().into_iter().flat_map(Relayout::into_feeds);
+        let mut old: BTreeMap<RangeId, RangeIndex> =
+            std::mem::take(&mut self.ranges).into_iter().map(|range| (range.physical.id.clone(), range)).collect();
+        for start in wanted {
+            let stays = old.get(&start.physical.id).is_some_and(|range| start.is_start_of(range));
+            let range = match stays.then(|| old.remove(&start.physical.id)).flatten() {
+                Some(mut kept) => {
+                    kept.reach(start.lsn);
+                    kept.horizon.raise_to(&start.horizon);
+                    kept
+                }
+                None => {
+                    let feed = feeds.next().unwrap_or_default();
+                    let lsn = feed.last().map_or(0, |last| last.change_id.lsn).max(start.lsn);
+                    RangeIndex::new(RangeStart { lsn, ..start }, feed)
+                }
+            };
+            self.ranges.push(range);
+        }
+        self.ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
+        old.into_values().map(|range| range.feed).collect()
+    }
+
+    /// Wakes readers that wait for changes in the range of this key.
+    pub(crate) fn wake(&self, epk: &Epk, lsn: u64) {
         if let Some(range) = self.range_of(epk) {
             range.newest.send_replace(lsn);
         }
@@ -300,6 +330,6 @@ impl ContainerIndex {
 
     /// Every record that is not dead, for accounts of live bytes.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.ranges.iter().flat_map(|range| range.feed.all()).filter(|entry| entry.fate != Fate::Dead)
+        self.ranges.iter().flat_map(|range| range.feed.all()).filter(|entry| entry.state != RecordState::Dead)
     }
 }

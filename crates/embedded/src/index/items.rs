@@ -6,14 +6,14 @@ use std::{cmp::Ordering, collections::BTreeMap, ops::Bound, sync::Arc};
 use changefeed_core::Epk;
 
 use super::{Entry, Key};
-use crate::format::record::{Place, RecordKind};
+use crate::format::record::{ChangeId, RecordKind};
 
 /// The newest record of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ItemState {
-    pub(crate) place: Place,
+    pub(crate) change_id: ChangeId,
     /// The document number in `_rid`.
-    pub(crate) ordinal: u64,
+    pub(crate) document_number: u64,
     /// Whether it is an item, not a delete.
     pub(crate) live: bool,
     /// How many older versions of the item are on disk. While there are any, a delete must stay there too: without it
@@ -23,12 +23,12 @@ pub(crate) struct ItemState {
 
 /// Where an item stands in a listing: by the first bytes of its EPK, then in the order of creation, as in Azure Cosmos DB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ListPlace {
+pub(crate) struct ListPosition {
     pub(crate) head: u128,
     pub(crate) number: u64,
 }
 
-impl ListPlace {
+impl ListPosition {
     /// Before all items of an EPK.
     pub(crate) fn before(epk: &Epk) -> Self {
         Self { head: head(epk).0, number: 0 }
@@ -39,12 +39,12 @@ impl ListPlace {
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     newest: BTreeMap<Slot, ItemState>,
-    listed: BTreeMap<ListPlace, Arc<Key>>,
+    listed: BTreeMap<ListPosition, Arc<Key>>,
     by_number: BTreeMap<u64, Arc<Key>>,
 }
 
 impl Items {
-    /// From all records of a container, oldest first. `superseded` hears of each one that was followed by another of its
+    /// From all records of a container, oldest first. `superseded` is called for each one that was followed by another of its
     /// key, and of that one.
     pub(crate) fn of_records(records: &[Entry], mut superseded: impl FnMut(usize, usize)) -> Self {
         let mut slots: Vec<(Slot, usize)> =
@@ -56,13 +56,14 @@ impl Items {
             let Some(((slot, last), older)) = versions.split_last() else { continue };
             let is_put = |at: usize| records[at].kind == RecordKind::Put;
             let stale = older.iter().filter(|(_, at)| is_put(*at)).count() as u32;
-            let Entry { place, ordinal, .. } = records[*last];
-            newest.push((slot.clone(), ItemState { place, ordinal, live: is_put(*last), stale }));
+            let Entry { change_id, document_number, .. } = records[*last];
+            newest.push((slot.clone(), ItemState { change_id, document_number, live: is_put(*last), stale }));
         }
         let live = || newest.iter().filter(|(_, state)| state.live);
-        let by_number = live().map(|(slot, state)| (state.ordinal, Arc::clone(&slot.key))).collect();
-        let listed =
-            live().map(|(slot, state)| (ListPlace { head: slot.head, number: state.ordinal }, Arc::clone(&slot.key)));
+        let by_number = live().map(|(slot, state)| (state.document_number, Arc::clone(&slot.key))).collect();
+        let listed = live().map(|(slot, state)| {
+            (ListPosition { head: slot.head, number: state.document_number }, Arc::clone(&slot.key))
+        });
         let listed = listed.collect();
         Self { newest: newest.into_iter().collect(), listed, by_number }
     }
@@ -78,16 +79,16 @@ impl Items {
     /// Sets the state of a key; returns the one before.
     pub(crate) fn insert(&mut self, key: &Arc<Key>, state: ItemState) -> Option<ItemState> {
         let old = self.newest.insert(Slot::new(key), state);
-        let number = |state: &ItemState| state.live.then_some(state.ordinal);
+        let number = |state: &ItemState| state.live.then_some(state.document_number);
         let (before, after) = (old.as_ref().and_then(number), number(&state));
         if before != after {
             let head = head(&key.epk).0;
             if let Some(number) = before {
-                self.listed.remove(&ListPlace { head, number });
+                self.listed.remove(&ListPosition { head, number });
                 self.by_number.remove(&number);
             }
             if let Some(number) = after {
-                self.listed.insert(ListPlace { head, number }, Arc::clone(key));
+                self.listed.insert(ListPosition { head, number }, Arc::clone(key));
                 self.by_number.insert(number, Arc::clone(key));
             }
         }
@@ -106,9 +107,9 @@ impl Items {
         Some((key, self.get(key)?))
     }
 
-    /// All items after a place, in order. EPKs ascend as far as their first 16 bytes.
-    pub(crate) fn after(&self, place: ListPlace) -> impl Iterator<Item = (ListPlace, &Arc<Key>)> {
-        self.listed.range((Bound::Excluded(place), Bound::Unbounded)).map(|(place, key)| (*place, key))
+    /// All items after a position, in order. EPKs ascend as far as their first 16 bytes.
+    pub(crate) fn after(&self, position: ListPosition) -> impl Iterator<Item = (ListPosition, &Arc<Key>)> {
+        self.listed.range((Bound::Excluded(position), Bound::Unbounded)).map(|(position, key)| (*position, key))
     }
 }
 

@@ -7,11 +7,12 @@ pub(crate) mod items;
 pub(crate) mod position;
 pub(crate) mod range;
 pub(crate) mod rebuild;
+mod relayout;
 pub(crate) mod select;
 
 use changefeed_core::{Epk, ItemId, stable_hash};
 
-use crate::format::record::{Place, RecordHeader, RecordKind};
+use crate::format::record::{ChangeId, RecordHeader, RecordKind};
 
 /// What names an item inside its container. Two partition keys with one EPK are one key, as in Azure Cosmos DB.
 ///
@@ -55,7 +56,7 @@ pub(crate) struct Location {
 
 /// What a record still means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum RecordState {
     /// The newest of its key: a live item, or a delete that all-versions readers may still see.
     Newest,
     /// A newer one came at this time (milliseconds); kept for all-versions readers until retention is over.
@@ -66,7 +67,7 @@ pub(crate) enum Fate {
     Dead,
 }
 
-impl Fate {
+impl RecordState {
     /// Whether no reader of either mode sees it.
     pub(crate) fn is_hidden(self) -> bool {
         matches!(self, Self::Tombstone | Self::Dead)
@@ -78,10 +79,10 @@ impl Fate {
 pub(crate) struct Entry {
     pub(crate) key: std::sync::Arc<Key>,
     pub(crate) kind: RecordKind,
-    pub(crate) fate: Fate,
-    pub(crate) place: Place,
-    pub(crate) previous: Place,
-    pub(crate) ordinal: u64,
+    pub(crate) state: RecordState,
+    pub(crate) change_id: ChangeId,
+    pub(crate) previous: ChangeId,
+    pub(crate) document_number: u64,
     pub(crate) timestamp: u64,
     pub(crate) ttl: i32,
     pub(crate) location: Location,
@@ -92,10 +93,10 @@ impl Entry {
         Self {
             key,
             kind: header.kind,
-            fate: Fate::Newest,
-            place: header.place,
+            state: RecordState::Newest,
+            change_id: header.change_id,
             previous: header.previous,
-            ordinal: header.ordinal,
+            document_number: header.document_number,
             timestamp: header.timestamp,
             ttl: header.ttl,
             location,
@@ -104,11 +105,11 @@ impl Entry {
 
     /// What the entries of a range are in the order of.
     pub(crate) fn order(&self) -> (u64, &Epk, u16) {
-        (self.place.lsn, &self.key.epk, self.place.op)
+        (self.change_id.lsn, &self.key.epk, self.change_id.op)
     }
 
     /// Whether it is a live item's newest version.
     pub(crate) fn is_item(&self) -> bool {
-        self.fate == Fate::Newest && self.kind == RecordKind::Put
+        self.state == RecordState::Newest && self.kind == RecordKind::Put
     }
 }

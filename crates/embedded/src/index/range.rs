@@ -1,4 +1,4 @@
-//! One physical range: its sequence of LSNs, its feed and who waits for it.
+//! One physical range: its sequence of LSNs, its feed and its waiting readers.
 
 use changefeed_core::{Epk, PhysicalRange};
 use tokio::sync::watch;
@@ -14,7 +14,14 @@ pub(crate) struct RangeStart {
     pub(crate) horizon: Horizon,
 }
 
-/// One physical range: its name, its feed and who waits for it.
+impl RangeStart {
+    /// Whether the range is this one, which may have come further meanwhile.
+    pub(super) fn is_start_of(&self, range: &RangeIndex) -> bool {
+        self.physical.id == range.physical.id && self.physical.range == range.physical.range
+    }
+}
+
+/// One physical range: its name, its feed and its waiting readers.
 #[derive(Debug)]
 pub(crate) struct RangeIndex {
     pub(crate) physical: PhysicalRange,
@@ -23,12 +30,12 @@ pub(crate) struct RangeIndex {
     pub(crate) lsn: u64,
     /// How far back all-versions history reaches.
     pub(crate) horizon: Horizon,
-    /// The newest LSN. Dropped with the range, which wakes everybody who waits.
+    /// The newest LSN. Dropped with the range, which wakes all waiting readers.
     pub(crate) newest: watch::Sender<u64>,
 }
 
 impl RangeIndex {
-    fn new(start: RangeStart, feed: FeedLog) -> Self {
+    pub(super) fn new(start: RangeStart, feed: FeedLog) -> Self {
         let RangeStart { physical, lsn, horizon } = start;
         Self { physical, feed, lsn, horizon, newest: watch::Sender::new(lsn) }
     }
@@ -44,7 +51,7 @@ impl RangeIndex {
 
 /// What the log says about records that are gone.
 #[derive(Clone, Debug)]
-pub(crate) struct Floor {
+pub(crate) struct Watermark {
     /// A key of the range, or of the part of it, that is meant.
     pub(crate) epk: Epk,
     /// LSNs up to this one are used up.
@@ -68,7 +75,7 @@ pub(super) fn fill(ranges: Vec<RangeStart>, entries: Vec<Entry>) -> Vec<RangeInd
         // The entries of each range that was not merged are in order: the sort finds that out.
         feed.sort_by(|a, b| a.order().cmp(&b.order()));
         // Also what is dead has used up its LSN.
-        let lsn = feed.last().map_or(0, |entry| entry.place.lsn).max(range.lsn);
+        let lsn = feed.last().map_or(0, |entry| entry.change_id.lsn).max(range.lsn);
         RangeIndex::new(RangeStart { lsn, ..range }, FeedLog::from_sorted(feed))
     });
     filled.collect()

@@ -3,12 +3,12 @@
 use changefeed_core::{FeedRange, ItemId, Mode, Operation};
 
 use super::{
-    Entry, Fate, Location,
+    Entry, Location, RecordState,
     container::{ContainerIndex, History},
     position::Position,
     range::RangeIndex,
 };
-use crate::format::record::{Place, RecordKind};
+use crate::format::record::{ChangeId, RecordKind};
 
 /// How many entries are looked at under the lock before others get their turn.
 const SCAN_LIMIT: usize = 50_000;
@@ -25,7 +25,7 @@ const CHANGE_BYTES: u64 = 256;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct PageRequest<'a> {
     pub(crate) range: &'a FeedRange,
     pub(crate) after: Position,
     pub(crate) mode: Mode,
@@ -36,60 +36,63 @@ pub(crate) struct Wanted<'a> {
 
 /// One change to be read from disk.
 #[derive(Clone, Debug)]
-pub(crate) struct Picked {
+pub(crate) struct SelectedChange {
     pub(crate) id: ItemId,
-    pub(crate) place: Place,
+    pub(crate) change_id: ChangeId,
     /// The document number of the item.
-    pub(crate) ordinal: u64,
+    pub(crate) document_number: u64,
     pub(crate) timestamp: u64,
     pub(crate) operation: Operation,
     pub(crate) current: Option<Location>,
-    pub(crate) previous: Option<(Place, Option<Location>)>,
+    pub(crate) previous: Option<(ChangeId, Option<Location>)>,
 }
 
 /// The outcome of one look at the index.
 #[derive(Debug)]
 pub(crate) enum Selection {
     /// These changes, and where to go on.
-    Page(Vec<Picked>, Position),
+    Page(Vec<SelectedChange>, Position),
     /// Nothing so far: look again from here on.
     Unfinished(Position),
-    /// All-versions history after the wanted position is no longer complete.
+    /// All-versions history after the requested position is no longer complete.
     Expired,
 }
 
 /// Looks for the next page of `range`, one of the physical ranges of `container`.
-pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>) -> Selection {
-    if wanted.mode == Mode::AllVersions && history_is_cut(container, range, wanted) {
+pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, request: &PageRequest<'_>) -> Selection {
+    if request.mode == Mode::AllVersions && history_is_cut(container, range, request) {
         return Selection::Expired;
     }
-    let entries = range.feed.after(&wanted.after);
-    let whole = wanted.range.contains_range(&range.physical.range);
-    let mut page = Page::new(wanted, entries.len());
+    let entries = range.feed.after(&request.after);
+    let whole = request.range.contains_range(&range.physical.range);
+    let mut page = Page::new(request, entries.size_hint().0);
     // Sharing an id writes to its place in memory, and each such write waits for the one before: look at all of them
     // first, which the processor does side by side.
-    let near = entries.iter().take(wanted.max_items);
+    let near = entries.clone().take(request.max_items);
     std::hint::black_box(near.filter_map(|entry| entry.key.id.as_bytes().first()).fold(0_u8, |all, one| all ^ one));
-    for (scanned, entry) in entries.iter().enumerate() {
-        if page.is_full(0) && page.last_lsn() != Some(entry.place.lsn) {
+    let mut before = 0;
+    for (scanned, entry) in entries.enumerate() {
+        let lsn_before = std::mem::replace(&mut before, entry.change_id.lsn);
+        if page.is_full(0) && page.last_lsn() != Some(entry.change_id.lsn) {
             return page.end_before(entry);
         }
-        if scanned >= SCAN_LIMIT && page.picked.is_empty() && entries[scanned - 1].place.lsn < entry.place.lsn {
-            return Selection::Unfinished(Position::after(entries[scanned - 1].place.lsn));
+        if scanned >= SCAN_LIMIT && page.selected.is_empty() && lsn_before < entry.change_id.lsn {
+            return Selection::Unfinished(Position::after(lsn_before));
         }
-        if !whole && !wanted.range.contains(&entry.key.epk) {
+        if !whole && !request.range.contains(&entry.key.epk) {
             continue;
         }
-        if wanted.mode == Mode::AllVersions && has_left(container, entry, wanted.now) {
+        if request.mode == Mode::AllVersions && has_left(container, entry, request.now) {
             return Selection::Expired;
         }
-        if entry.timestamp < wanted.not_before {
+        if entry.timestamp < request.not_before {
             continue;
         }
-        let Some(operation) = shown_as(container, entry, wanted) else { continue };
+        let Some(operation) = shown_as(container, entry, request) else { continue };
         let current = (entry.kind == RecordKind::Put).then_some(entry.location);
-        let previous = (wanted.mode == Mode::AllVersions && entry.previous.lsn > 0).then(|| {
-            let older = range.feed.find(entry.previous, &entry.key.epk).filter(|older| older.fate != Fate::Dead);
+        let previous = (request.mode == Mode::AllVersions && entry.previous.lsn > 0).then(|| {
+            let older =
+                range.feed.find(entry.previous, &entry.key.epk).filter(|older| older.state != RecordState::Dead);
             (entry.previous, older.map(|older| older.location))
         });
         let images = current.into_iter().chain(previous.and_then(|(_, location)| location));
@@ -98,15 +101,19 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, wanted: &Wa
             return page.end_before(entry);
         }
         let id = entry.key.id.clone();
-        let Entry { place, ordinal, timestamp, .. } = *entry;
-        page.add(entry, Picked { id, place, ordinal, timestamp, operation, current, previous }, needed);
+        let Entry { change_id, document_number, timestamp, .. } = *entry;
+        page.add(
+            entry,
+            SelectedChange { id, change_id, document_number, timestamp, operation, current, previous },
+            needed,
+        );
     }
-    Selection::Page(page.picked, Position::after(range.lsn))
+    Selection::Page(page.selected, Position::after(range.lsn))
 }
 
 /// A page that is being filled.
 struct Page<'a> {
-    picked: Vec<Picked>,
+    selected: Vec<SelectedChange>,
     bytes: u64,
     max_items: usize,
     last: Option<&'a Entry>,
@@ -115,91 +122,96 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    fn new(wanted: &Wanted<'_>, waiting: usize) -> Self {
-        let picked = Vec::with_capacity(wanted.max_items.min(waiting).min(USUAL_ITEMS));
-        Self { picked, bytes: 0, max_items: wanted.max_items, last: None, lsn_begins: 0 }
+    fn new(request: &PageRequest<'_>, waiting: usize) -> Self {
+        let selected = Vec::with_capacity(request.max_items.min(waiting).min(USUAL_ITEMS));
+        Self { selected, bytes: 0, max_items: request.max_items, last: None, lsn_begins: 0 }
     }
 
     /// Whether there is no room for another change of so many bytes. One that is larger than a page has one for itself.
     fn is_full(&self, needed: u64) -> bool {
-        self.picked.len() >= self.max_items || !self.picked.is_empty() && self.bytes + needed > PAGE_BYTES
+        self.selected.len() >= self.max_items || !self.selected.is_empty() && self.bytes + needed > PAGE_BYTES
     }
 
     /// Whether the page, which has something, may end before an entry: a transaction is never cut.
     fn may_end_before(&self, entry: &Entry) -> bool {
-        self.last.is_some_and(|last| last.place.lsn != entry.place.lsn || last.key.epk != entry.key.epk)
+        self.last.is_some_and(|last| last.change_id.lsn != entry.change_id.lsn || last.key.epk != entry.key.epk)
     }
 
     /// The page as it is. An LSN is cut only if its changes alone are more than a page: otherwise all of them are left
     /// to the next one.
     fn end_before(mut self, next: &Entry) -> Selection {
-        let Some(last) = self.last else { return Selection::Page(self.picked, Position::after(0)) };
-        if last.place.lsn != next.place.lsn {
-            return Selection::Page(self.picked, Position::after(last.place.lsn));
+        let Some(last) = self.last else { return Selection::Page(self.selected, Position::after(0)) };
+        if last.change_id.lsn != next.change_id.lsn {
+            return Selection::Page(self.selected, Position::after(last.change_id.lsn));
         }
-        self.picked.truncate(if self.lsn_begins > 0 { self.lsn_begins } else { self.picked.len() });
-        let position = match self.picked.last() {
-            Some(before) if before.place.lsn != last.place.lsn => Position::after(before.place.lsn),
-            _ => Position { lsn: last.place.lsn, inside: Some(last.key.epk.clone()) },
+        self.selected.truncate(if self.lsn_begins > 0 { self.lsn_begins } else { self.selected.len() });
+        let position = match self.selected.last() {
+            Some(before) if before.change_id.lsn != last.change_id.lsn => Position::after(before.change_id.lsn),
+            _ => Position { lsn: last.change_id.lsn, inside: Some(last.key.epk.clone()) },
         };
-        Selection::Page(self.picked, position)
+        Selection::Page(self.selected, position)
     }
 
     fn last_lsn(&self) -> Option<u64> {
-        self.last.map(|last| last.place.lsn)
+        self.last.map(|last| last.change_id.lsn)
     }
 
-    fn add(&mut self, entry: &'a Entry, picked: Picked, bytes: u64) {
-        if self.last.is_none_or(|last| last.place.lsn != entry.place.lsn) {
-            self.lsn_begins = self.picked.len();
+    fn add(&mut self, entry: &'a Entry, selected: SelectedChange, bytes: u64) {
+        if self.last.is_none_or(|last| last.change_id.lsn != entry.change_id.lsn) {
+            self.lsn_begins = self.selected.len();
         }
-        self.picked.push(picked);
+        self.selected.push(selected);
         self.bytes += bytes;
         self.last = Some(entry);
     }
 }
 
-fn shown_as(container: &ContainerIndex, entry: &Entry, wanted: &Wanted<'_>) -> Option<Operation> {
-    match (wanted.mode, entry.fate, entry.kind) {
-        (Mode::LatestVersion, Fate::Newest, RecordKind::Put) => {
-            (!container.is_expired(entry, wanted.now)).then_some(Operation::Write)
+fn shown_as(container: &ContainerIndex, entry: &Entry, request: &PageRequest<'_>) -> Option<Operation> {
+    match (request.mode, entry.state, entry.kind) {
+        (Mode::LatestVersion, RecordState::Newest, RecordKind::Put) => {
+            (!container.is_expired(entry, request.now)).then_some(Operation::Write)
         }
-        (Mode::AllVersions, Fate::Newest | Fate::Superseded { .. }, kind) => match kind {
+        (Mode::AllVersions, RecordState::Newest | RecordState::Superseded { .. }, kind) => match kind {
             RecordKind::Put if entry.previous.lsn == 0 => Some(Operation::Create),
             RecordKind::Put => Some(Operation::Replace),
             RecordKind::Delete => Some(Operation::Delete),
             RecordKind::Expire => Some(Operation::Expire),
-            RecordKind::Floor => None,
+            RecordKind::Watermark => None,
         },
         _ => None,
     }
 }
 
-/// How many changes of the wanted kind come after `position`.
-pub(crate) fn count(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>, position: &Position) -> u64 {
-    let whole = wanted.range.contains_range(&range.physical.range) && wanted.not_before == 0;
-    if whole && wanted.mode == Mode::AllVersions {
+/// How many changes of the requested kind come after `position`.
+pub(crate) fn count(
+    container: &ContainerIndex,
+    range: &RangeIndex,
+    request: &PageRequest<'_>,
+    position: &Position,
+) -> u64 {
+    let whole = request.range.contains_range(&range.physical.range) && request.not_before == 0;
+    if whole && request.mode == Mode::AllVersions {
         return range.feed.shown_after(position) as u64;
     }
     if whole {
         // Expired items are deleted within half a second, so there are few.
         let is_here = |entry: &&Entry| {
-            position.is_before(entry.place.lsn, &entry.key.epk) && range.physical.range.contains(&entry.key.epk)
+            position.is_before(entry.change_id.lsn, &entry.key.epk) && range.physical.range.contains(&entry.key.epk)
         };
-        let expired = container.expired(wanted.now).filter_map(|key| container.item(key)).filter(is_here).count();
+        let expired = container.expired(request.now).filter_map(|key| container.item(key)).filter(is_here).count();
         return range.feed.latest_after(position).saturating_sub(expired) as u64;
     }
-    let shown = range.feed.after(position).iter().filter(|entry| {
-        entry.timestamp >= wanted.not_before
-            && wanted.range.contains(&entry.key.epk)
-            && shown_as(container, entry, wanted).is_some()
+    let shown = range.feed.after(position).filter(|entry| {
+        entry.timestamp >= request.not_before
+            && request.range.contains(&entry.key.epk)
+            && shown_as(container, entry, request).is_some()
     });
     shown.count() as u64
 }
 
-/// Whether a change after the wanted position is known to have left retention.
-fn history_is_cut(container: &ContainerIndex, range: &RangeIndex, wanted: &Wanted<'_>) -> bool {
-    container.history == History::Off || wanted.after.complete() < range.horizon.over(wanted.range)
+/// Whether a change after the requested position is known to have left retention.
+fn history_is_cut(container: &ContainerIndex, range: &RangeIndex, request: &PageRequest<'_>) -> bool {
+    container.history == History::Off || request.after.complete() < range.horizon.over(request.range)
 }
 
 /// Whether a change has left retention. What the clock says counts, not what was purged: otherwise the answer would

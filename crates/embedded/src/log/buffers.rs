@@ -47,31 +47,31 @@ impl Buffers {
             pool.free.pop()
         };
         let bytes = free.unwrap_or_else(|| vec![0; SIZES[class]]);
-        let mut lent = Lent { bytes, count, class, home: Arc::clone(self) };
+        let mut lent = PooledBuffer { bytes, count, class, pool: Arc::clone(self) };
         fill(&mut lent.bytes[..count])?;
         Ok(Bytes::from_owner(lent))
     }
 }
 
-/// A buffer under way. It goes home when the last body in it is dropped.
-struct Lent {
+/// A buffer in use. It returns to its pool when the last body in it is dropped.
+struct PooledBuffer {
     bytes: Vec<u8>,
     /// What was filled; what others left behind it is nobody's business.
     count: usize,
     class: usize,
-    home: Arc<Buffers>,
+    pool: Arc<Buffers>,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.count]
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let too_many = {
-            let mut pool = self.home.pools[self.class].lock();
+            let mut pool = self.pool.pools[self.class].lock();
             pool.lent -= 1;
             pool.free.push(std::mem::take(&mut self.bytes));
             let keep = (pool.lent + KEPT).min(pool.free.len());
@@ -106,10 +106,10 @@ mod tests {
         drop(first);
         let second = filled(&buffers, 120_000, 2);
         assert!(kept.iter().all(|byte| *byte == 1) && kept.len() == 10);
-        let place = second.as_ptr();
+        let change_id = second.as_ptr();
         drop(second);
         let third = filled(&buffers, 70_000, 3);
-        assert_eq!((third.as_ptr(), third.len()), (place, 70_000));
+        assert_eq!((third.as_ptr(), third.len()), (change_id, 70_000));
         assert!(third.iter().all(|byte| *byte == 3));
     }
 

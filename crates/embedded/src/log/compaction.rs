@@ -4,19 +4,20 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use changefeed_core::{Epk, ItemId, Result};
+use parking_lot::Mutex;
 
-use super::{Segment, io_error, recovery};
+use super::{Segment, damaged_record, io_error, recovery};
 use crate::{
-    commit::append_floor,
+    commit::{Committer, append_watermark},
     format::{
         frame::{FrameHeader, FrameKind, HEADER_BYTES},
-        record::{Place, RecordKind},
+        record::{ChangeId, RecordKind},
         segment::{self, Span},
     },
-    index::{Key, Location, container::ContainerIndex, range::Floor},
+    index::{Key, Location, container::ContainerIndex, range::Watermark},
+    inner::Inner,
     log::writer::FrameBuffer,
     metrics::Stopwatch,
-    service::Shared,
     state::State,
     vfs::VfsFile,
 };
@@ -93,33 +94,33 @@ pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Op
 }
 
 /// Rewrites what [`choose`] chooses. Says whether there was anything to do.
-pub(crate) fn compact_once(shared: &Shared, tolerance: Tolerance) -> Result<bool> {
+pub(crate) fn compact_once(inner: &Inner, committer: &Mutex<Committer>, tolerance: Tolerance) -> Result<bool> {
     let inputs: Vec<Segment> = {
-        let state = shared.state.read();
+        let state = inner.state.read();
         let sealed: Vec<&Segment> = state.segments.0.values().filter(|segment| segment.sealed).collect();
         let weights: Vec<_> = sealed.iter().map(|segment| Weight { used: segment.used, dead: segment.dead }).collect();
         // What is damaged goes first: as long as it is there, only newer records prove that it is not needed.
         let is_damaged = |segment: &&Segment| state.damaged.iter().any(|(damaged, _)| *damaged == segment.span.first);
         let damaged = sealed.iter().position(is_damaged).map(|at| at..at + 1);
-        let target = shared.segment_bytes.saturating_sub(64 * 1024);
+        let target = inner.segment_bytes.saturating_sub(64 * 1024);
         let Some(chosen) = damaged.or_else(|| choose(&weights, target, tolerance)) else { return Ok(false) };
         sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
     };
     let begun = Stopwatch::start();
-    let rewritten = rewrite(shared, &inputs);
+    let rewritten = rewrite(inner, committer, &inputs);
     if rewritten.is_err() {
         // Half a segment is of no use, and the disk may be full. If it stays, the next attempt overwrites it.
-        drop(shared.vfs.remove(TEMPORARY_NAME));
+        drop(inner.vfs.remove(TEMPORARY_NAME));
     }
     let used = rewritten?;
     let before: u64 = inputs.iter().map(|segment| segment.used).sum();
-    shared.health.metrics.compacted(before.saturating_sub(used), begun.elapsed());
+    inner.health.metrics.compacted(before.saturating_sub(used), begun.elapsed());
     Ok(true)
 }
 
 /// Returns how many bytes are left.
-fn rewrite(shared: &Shared, inputs: &[Segment]) -> Result<u64> {
-    let mut rewrite = Rewrite::begin(shared, inputs)?;
+fn rewrite(inner: &Inner, committer: &Mutex<Committer>, inputs: &[Segment]) -> Result<u64> {
+    let mut rewrite = Rewrite::begin(inner, committer, inputs)?;
     for input in inputs {
         rewrite.copy(input)?;
     }
@@ -131,14 +132,15 @@ struct Found {
     kind: RecordKind,
     container: u32,
     key: Arc<Key>,
-    place: Place,
+    change_id: ChangeId,
     /// Its document number.
     number: u64,
     location: Location,
 }
 
 struct Rewrite<'a> {
-    shared: &'a Shared,
+    inner: &'a Inner,
+    committer: &'a Mutex<Committer>,
     span: Span,
     file: Arc<dyn VfsFile>,
     offset: u64,
@@ -148,22 +150,23 @@ struct Rewrite<'a> {
     moved: Vec<(Found, Location)>,
     dropped: Vec<Found>,
     /// What the inputs say about records that were dropped before, with their containers.
-    floors: Vec<(u32, Floor)>,
+    watermarks: Vec<(u32, Watermark)>,
 }
 
 impl<'a> Rewrite<'a> {
-    fn begin(shared: &'a Shared, inputs: &[Segment]) -> Result<Self> {
+    fn begin(inner: &'a Inner, committer: &'a Mutex<Committer>, inputs: &[Segment]) -> Result<Self> {
         let first = inputs.first().map_or(1, |segment| segment.span.first);
         let last = inputs.last().map_or(first, |segment| segment.span.last);
         let span = Span { first, last };
         let create = || {
-            let file = shared.vfs.create(TEMPORARY_NAME)?;
+            let file = inner.vfs.create(TEMPORARY_NAME)?;
             file.write_at(0, &segment::encode_header(span, segment::WHOLE))?;
             Ok(file)
         };
         let file = create().map_err(|error| io_error("begin a compacted segment", error))?;
         Ok(Self {
-            shared,
+            inner,
+            committer,
             span,
             file,
             offset: segment::HEADER_BYTES as u64,
@@ -172,7 +175,7 @@ impl<'a> Rewrite<'a> {
             used: 0,
             moved: Vec::new(),
             dropped: Vec::new(),
-            floors: Vec::new(),
+            watermarks: Vec::new(),
         })
     }
 
@@ -180,30 +183,30 @@ impl<'a> Rewrite<'a> {
         let bytes = recovery::read_file(input)?;
         let mut found = Vec::new();
         let mut scratch = Segment::new(input.span, Arc::clone(&input.file));
-        let (floors, mut damaged) = (&mut self.floors, None);
-        let known = self.shared.state.read().damaged.clone();
+        let (watermarks, mut damaged) = (&mut self.watermarks, None);
+        let known = self.inner.state.read().damaged.clone();
         recovery::read_segment(&mut scratch, &bytes, false, &mut |location, record| {
             let header = &record.header;
             if !record.is_whole && !known.contains(&(location.segment, location.offset)) {
                 damaged.get_or_insert(location);
             }
-            if header.kind == RecordKind::Floor {
-                let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.place.lsn, header.previous.lsn);
-                floors.push((header.container, Floor { epk, lsn, purged, number: header.ordinal }));
+            if header.kind == RecordKind::Watermark {
+                let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.change_id.lsn, header.previous.lsn);
+                watermarks.push((header.container, Watermark { epk, lsn, purged, number: header.document_number }));
             } else if let Ok(id) = ItemId::new(record.id) {
                 let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
-                let (kind, container, place) = (header.kind, header.container, header.place);
-                found.push(Found { kind, container, key, place, number: header.ordinal, location });
+                let (kind, container, change_id) = (header.kind, header.container, header.change_id);
+                found.push(Found { kind, container, key, change_id, number: header.document_number, location });
             }
         })?;
         if let Some(location) = damaged {
-            return Err(recovery::damaged_record(input.span, location));
+            return Err(damaged_record(input.span, location));
         }
         while !found.is_empty() {
             let rest = found.split_off(found.len().min(512));
             let chunk = std::mem::replace(&mut found, rest);
             let needed: Vec<bool> = {
-                let state = self.shared.state.read();
+                let state = self.inner.state.read();
                 chunk.iter().map(|found| is_needed(&state, found)).collect()
             };
             for (found, needed) in chunk.into_iter().zip(needed) {
@@ -243,23 +246,23 @@ impl<'a> Rewrite<'a> {
 
     fn finish(mut self, inputs: &[Segment]) -> Result<u64> {
         let dropped = self.dropped.iter().map(|found| {
-            let (lsn, number) = (found.place.lsn, found.number);
-            (found.container, Floor { epk: found.key.epk.clone(), lsn, purged: 0, number })
+            let (lsn, number) = (found.change_id.lsn, found.number);
+            (found.container, Watermark { epk: found.key.epk.clone(), lsn, purged: 0, number })
         });
-        let gone = std::mem::take(&mut self.floors).into_iter().chain(dropped);
-        for (container, floor) in necessary(&self.shared.state.read(), gone) {
-            append_floor(&mut self.frame, container, &floor);
+        let gone = std::mem::take(&mut self.watermarks).into_iter().chain(dropped);
+        for (container, watermark) in necessary(&self.inner.state.read(), gone) {
+            append_watermark(&mut self.frame, container, &watermark);
         }
         if !self.frame.is_empty() {
             self.flush(FrameKind::Data)?;
         }
         self.flush(FrameKind::Seal)?;
         self.switch_files()?;
-        let (shared, name, used) = (self.shared, self.span.file_name(), self.used);
+        let (inner, name, used) = (self.inner, self.span.file_name(), self.used);
         self.install(inputs);
         for old in inputs.iter().map(|input| input.span.file_name()).filter(|old| *old != name) {
             // A file that stays is found to be covered, and removed, when the folder is next opened.
-            drop(shared.vfs.remove(&old));
+            drop(inner.vfs.remove(&old));
         }
         Ok(used)
     }
@@ -267,21 +270,21 @@ impl<'a> Rewrite<'a> {
     fn switch_files(&self) -> Result<()> {
         // What replaced the dropped records must be on disk before they go, also in relaxed mode. The committer syncs,
         // because a failure is reported once, and only to whoever asks first.
-        let mut committer = self.shared.committer.lock();
+        let mut committer = self.committer.lock();
         committer.sync()?;
-        let vfs = &self.shared.vfs;
+        let vfs = &self.inner.vfs;
         let switched = vfs.rename(TEMPORARY_NAME, &self.span.file_name()).and_then(|()| vfs.sync_folder());
         // If nobody knows which of the two files is there, nothing may be built on either.
         switched.map_err(|error| committer.fail("put a compacted segment in place", error))
     }
 
     fn install(self, inputs: &[Segment]) {
-        let mut state = self.shared.state.write();
+        let mut state = self.inner.state.write();
         let State { segments, recent, indexes, damaged, .. } = &mut *state;
         recent.forget(self.span);
         damaged.retain(|(segment, _)| !(self.span.first..=self.span.last).contains(segment));
         if damaged.is_empty() {
-            self.shared.health.damage_is_gone();
+            self.inner.health.damage_is_gone();
         }
         for input in inputs {
             segments.0.remove(&input.span.first);
@@ -292,7 +295,7 @@ impl<'a> Rewrite<'a> {
         segments.0.insert(self.span.first, made);
         for (found, to) in self.moved {
             let index = indexes.get_mut(&found.container);
-            if !index.is_some_and(|index| index.moved(&found.key.epk, found.place, found.location, to)) {
+            if !index.is_some_and(|index| index.moved(&found.key.epk, found.change_id, found.location, to)) {
                 segments.mark_dead(to);
             }
         }
@@ -305,31 +308,31 @@ impl<'a> Rewrite<'a> {
 }
 
 fn is_needed(state: &State, found: &Found) -> bool {
-    state.indexes.get(&found.container).is_some_and(|index| index.needs(&found.key.epk, found.place))
+    state.indexes.get(&found.container).is_some_and(|index| index.needs(&found.key.epk, found.change_id))
 }
 
-/// Of what is known of dropped records, one floor for each part of a range, where no other record says the same: where
+/// Of what is known of dropped records, one watermark for each part of a range, where no other record says the same: where
 /// the last LSN of a range, the last document number of a container or history is gone.
-fn necessary(state: &State, gone: impl Iterator<Item = (u32, Floor)>) -> Vec<(u32, Floor)> {
-    let mut floors: BTreeMap<(u32, usize, usize), Floor> = BTreeMap::new();
-    for (container, floor) in gone {
+fn necessary(state: &State, gone: impl Iterator<Item = (u32, Watermark)>) -> Vec<(u32, Watermark)> {
+    let mut watermarks: BTreeMap<(u32, usize, usize), Watermark> = BTreeMap::new();
+    for (container, watermark) in gone {
         let Some(index) = state.indexes.get(&container) else { continue };
-        let at = index.range_position(&floor.epk);
+        let at = index.range_position(&watermark.epk);
         let Some(range) = index.ranges().get(at) else { continue };
-        let part = range.horizon.position(&floor.epk);
+        let part = range.horizon.position(&watermark.epk);
         let purged = range.horizon.parts().get(part).map_or(0, |part| part.lsn);
-        let sum = floors.entry((container, at, part)).or_insert_with(|| Floor { purged, ..floor.clone() });
-        sum.lsn = sum.lsn.max(floor.lsn);
-        sum.number = sum.number.max(floor.number);
+        let sum = watermarks.entry((container, at, part)).or_insert_with(|| Watermark { purged, ..watermark.clone() });
+        sum.lsn = sum.lsn.max(watermark.lsn);
+        sum.number = sum.number.max(watermark.number);
     }
-    let is_last = |index: &ContainerIndex, at: usize, floor: &Floor| {
-        let is_last_lsn = index.ranges().get(at).is_some_and(|range| floor.lsn >= range.lsn);
-        is_last_lsn || floor.number >= index.number || floor.purged > 0
+    let is_last = |index: &ContainerIndex, at: usize, watermark: &Watermark| {
+        let is_last_lsn = index.ranges().get(at).is_some_and(|range| watermark.lsn >= range.lsn);
+        is_last_lsn || watermark.number >= index.number || watermark.purged > 0
     };
-    let needed = floors.into_iter().filter(|((container, at, _), floor)| {
-        state.indexes.get(container).is_some_and(|index| is_last(index, *at, floor))
+    let needed = watermarks.into_iter().filter(|((container, at, _), watermark)| {
+        state.indexes.get(container).is_some_and(|index| is_last(index, *at, watermark))
     });
-    needed.map(|((container, ..), floor)| (container, floor)).collect()
+    needed.map(|((container, ..), watermark)| (container, watermark)).collect()
 }
 
 #[cfg(test)]

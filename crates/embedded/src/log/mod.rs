@@ -23,12 +23,12 @@ pub(crate) fn is_temporary(name: &str) -> bool {
     })
 }
 
-/// What operating systems and people's tools leave in any folder.
-const CLUTTER: [&str; 4] = ["lost+found", "Thumbs.db", "ehthumbs.db", "desktop.ini"];
+/// Files that operating systems leave in any folder.
+const SYSTEM_FILES: [&str; 4] = ["lost+found", "Thumbs.db", "ehthumbs.db", "desktop.ini"];
 
-/// Whether nobody could take a file for one of a store, or for something precious: it may lie in a new one.
-pub(crate) fn is_clutter(name: &str) -> bool {
-    name.starts_with('.') || CLUTTER.contains(&name)
+/// Whether a file may be in the folder of a new store: it is hidden, or left there by the operating system.
+pub(crate) fn is_system_file(name: &str) -> bool {
+    name.starts_with('.') || SYSTEM_FILES.contains(&name)
 }
 
 /// Whether a name is like those of the store. One that is and that we do not know may hold data: better ask.
@@ -36,7 +36,7 @@ pub(crate) fn looks_like_ours(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let named = ["format", "lock", "spare-"].iter().any(|own| name.starts_with(own));
     let named = named || name == "store" || name.starts_with("store.");
-    !is_clutter(&name) && (named || name.ends_with(".log") || name.ends_with(".tmp"))
+    !is_system_file(&name) && (named || name.ends_with(".log") || name.ends_with(".tmp"))
 }
 
 /// One segment, as the index knows it.
@@ -73,7 +73,7 @@ impl Segments {
     /// The error that a record is damaged and needed.
     pub(crate) fn damaged_record(&self, location: Location) -> Error {
         let span = self.0.get(&location.segment).map_or(Span::one(location.segment), |segment| segment.span);
-        recovery::damaged_record(span, location)
+        damaged_record(span, location)
     }
 
     pub(crate) fn file(&self, segment: u32) -> Option<Arc<dyn VfsFile>> {
@@ -93,4 +93,9 @@ pub(crate) fn corrupt(span: Span, offset: u64, what: &str) -> Error {
         ErrorKind::Corrupt,
         format!("{name} is damaged at byte {offset}: {what}; nothing was changed, restore the folder from a backup"),
     )
+}
+
+/// A record in a finished part of the log does not have the checksum that it was written with.
+pub(crate) fn damaged_record(span: Span, location: Location) -> Error {
+    corrupt(span, location.offset.into(), "a record does not have its checksum")
 }

@@ -7,7 +7,7 @@ use changefeed_core::{Error, ErrorKind, Result};
 
 use super::{buffers::Buffers, io_error, recent::Search};
 use crate::{
-    format::record::{self, Place},
+    format::record::{self, ChangeId},
     index::Location,
     vfs::{VfsFile, read_exact_at},
 };
@@ -18,38 +18,38 @@ const GAP_BYTES: u32 = 16 * 1024;
 /// One read is at most this long, so that a body that is kept does not hold much else in memory.
 const RUN_BYTES: u32 = 512 * 1024;
 
-/// A record that is wanted.
+/// One record to read.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RecordRead {
     pub(crate) container: u32,
-    pub(crate) place: Place,
+    pub(crate) change_id: ChangeId,
     pub(crate) location: Location,
     /// Its body, if that is in memory.
     pub(crate) body: Option<Bytes>,
 }
 
-impl Wanted {
+impl RecordRead {
     /// A record, with its body if that is among the recent ones.
-    pub(crate) fn new(container: u32, place: Place, location: Location, recent: &mut Search<'_>) -> Self {
-        Self { container, place, location, body: recent.body(container, place, location) }
+    pub(crate) fn new(container: u32, change_id: ChangeId, location: Location, recent: &mut Search<'_>) -> Self {
+        Self { container, change_id, location, body: recent.body(container, change_id, location) }
     }
 }
 
-/// The files that the wanted records are in. Holding them keeps their bytes readable whatever compaction does.
+/// The files that the records are in. Holding them keeps their bytes readable whatever compaction does.
 pub(crate) type Files = BTreeMap<u32, Arc<dyn VfsFile>>;
 
-/// The bodies of the wanted records, in the same order.
-pub(crate) fn read_bodies(files: &Files, mut wanted: Vec<Wanted>, buffers: &Arc<Buffers>) -> Result<Vec<Bytes>> {
-    let mut bodies = Vec::with_capacity(wanted.len());
+/// The bodies of the records, in the same order.
+pub(crate) fn read_bodies(files: &Files, mut reads: Vec<RecordRead>, buffers: &Arc<Buffers>) -> Result<Vec<Bytes>> {
+    let mut bodies = Vec::with_capacity(reads.len());
     let mut next = 0;
-    while let Some(first) = wanted.get_mut(next) {
+    while let Some(first) = reads.get_mut(next) {
         if let Some(body) = first.body.take() {
             bodies.push(body);
             next += 1;
             continue;
         }
         let Location { segment, offset: start, .. } = first.location;
-        let run = &wanted[next..];
+        let run = &reads[next..];
         let run = &run[..run_length(run)];
         next += run.len();
         let end = run.last().map_or(start, |last| last.location.offset + last.location.bytes);
@@ -66,8 +66,8 @@ pub(crate) fn read_bodies(files: &Files, mut wanted: Vec<Wanted>, buffers: &Arc<
     Ok(bodies)
 }
 
-/// Whether most of what was read is not wanted.
-fn is_sparse(run: &[Wanted], length: u32) -> bool {
+/// Whether most of what was read belongs to other records.
+fn is_sparse(run: &[RecordRead], length: u32) -> bool {
     run.iter().map(|one| one.location.bytes).sum::<u32>() < length / 2
 }
 
@@ -87,22 +87,22 @@ fn copied<'a>(bodies: impl Iterator<Item = Result<&'a [u8]>>, count: usize) -> R
 }
 
 /// The body of one record: as it lies in memory, or read from its file into memory of its own.
-pub(crate) fn read_body(file: Option<&dyn VfsFile>, wanted: Wanted) -> Result<Bytes> {
-    if let Some(body) = wanted.body {
+pub(crate) fn read_body(file: Option<&dyn VfsFile>, read: RecordRead) -> Result<Bytes> {
+    if let Some(body) = read.body {
         return Ok(body);
     }
-    let Location { segment, offset, bytes: count } = wanted.location;
+    let Location { segment, offset, bytes: count } = read.location;
     let file = file.ok_or_else(|| not_open(segment))?;
     let mut bytes = vec![0; count as usize];
     read_exact_at(file, offset.into(), &mut bytes).map_err(|error| unread(segment, offset, bytes.len(), error))?;
     let run = Bytes::from(bytes);
-    Ok(run.slice_ref(body(&run, 0, &wanted)?))
+    Ok(run.slice_ref(body(&run, 0, &read)?))
 }
 
-fn run_length(wanted: &[Wanted]) -> usize {
-    let Some(first) = wanted.first() else { return 0 };
+fn run_length(reads: &[RecordRead]) -> usize {
+    let Some(first) = reads.first() else { return 0 };
     let mut end = first.location.offset + first.location.bytes;
-    let more = wanted.iter().skip(1).take_while(|next| {
+    let more = reads.iter().skip(1).take_while(|next| {
         let at = next.location;
         let near = at.segment == first.location.segment && at.offset >= end && at.offset - end <= GAP_BYTES;
         let fits = near && next.body.is_none() && at.offset + at.bytes - first.location.offset <= RUN_BYTES;
@@ -134,15 +134,15 @@ fn unread(segment: u32, offset: u32, count: usize, error: std::io::Error) -> Err
     }
 }
 
-fn body<'a>(run: &'a [u8], offset: usize, wanted: &Wanted) -> Result<&'a [u8]> {
+fn body<'a>(run: &'a [u8], offset: usize, read: &RecordRead) -> Result<&'a [u8]> {
     let record = run.get(offset..).and_then(record::decode);
     match record {
-        Some(record) if record.header.container == wanted.container && record.header.place == wanted.place => {
+        Some(record) if record.header.container == read.container && record.header.change_id == read.change_id => {
             Ok(record.body)
         }
         _ => {
-            let Location { segment, offset, .. } = wanted.location;
-            let lsn = wanted.place.lsn;
+            let Location { segment, offset, .. } = read.location;
+            let lsn = read.change_id.lsn;
             let message = format!("the record of lsn {lsn} at byte {offset} of segment {segment} is damaged");
             Err(Error::new(ErrorKind::Corrupt, message))
         }
@@ -160,23 +160,23 @@ mod tests {
     const LENGTH: usize = 500;
 
     /// A segment of so many records, and where to find them.
-    fn segment(count: u16) -> (Files, Vec<Wanted>) {
+    fn segment(count: u16) -> (Files, Vec<RecordRead>) {
         let mut bytes = Vec::new();
         let records = (0..count).map(|number| {
-            let place = Place { lsn: number.into(), op: 0 };
+            let change_id = ChangeId { lsn: number.into(), op: 0 };
             let header = RecordHeader {
                 kind: RecordKind::Put,
                 container: 1,
-                place,
-                previous: Place { lsn: 0, op: 0 },
-                ordinal: 0,
+                change_id,
+                previous: ChangeId { lsn: 0, op: 0 },
+                document_number: 0,
                 timestamp: 0,
                 ttl: 0,
             };
             let offset = bytes.len() as u32;
             let body = [number as u8; LENGTH];
             let length = record::append(&mut bytes, &header, &[], "id", &[&body]) as u32;
-            Wanted { container: 1, place, location: Location { segment: 0, offset, bytes: length }, body: None }
+            RecordRead { container: 1, change_id, location: Location { segment: 0, offset, bytes: length }, body: None }
         });
         let records = records.collect();
         let file = MemoryDisk::default().create("segment").unwrap();
@@ -187,12 +187,12 @@ mod tests {
     /// Reads every so many of 400 records; whether the buffer that they were read into is still held by their bodies.
     fn holds_its_buffer(step: usize) -> bool {
         let (files, records) = segment(400);
-        let wanted: Vec<_> = records.into_iter().step_by(step).collect();
+        let reads: Vec<_> = records.into_iter().step_by(step).collect();
         let buffers = Arc::default();
-        let bodies = read_bodies(&files, wanted.clone(), &buffers).unwrap();
-        assert_eq!(bodies.len(), wanted.len());
-        for (body, one) in bodies.iter().zip(&wanted) {
-            assert!(body.len() == LENGTH && body.iter().all(|byte| *byte == one.place.lsn as u8), "{one:?}");
+        let bodies = read_bodies(&files, reads.clone(), &buffers).unwrap();
+        assert_eq!(bodies.len(), reads.len());
+        for (body, one) in bodies.iter().zip(&reads) {
+            assert!(body.len() == LENGTH && body.iter().all(|byte| *byte == one.change_id.lsn as u8), "{one:?}");
         }
         Arc::strong_count(&buffers) > 1
     }

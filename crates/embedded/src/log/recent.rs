@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     format::{
-        record::{self, Place},
+        record::{self, ChangeId},
         segment::Span,
     },
     index::Location,
@@ -107,11 +107,11 @@ pub(crate) struct Search<'a> {
 
 impl Search<'_> {
     /// The body of a record; none if it is not here.
-    pub(crate) fn body(&mut self, container: u32, place: Place, location: Location) -> Option<Bytes> {
+    pub(crate) fn body(&mut self, container: u32, change_id: ChangeId, location: Location) -> Option<Bytes> {
         let piece = self.piece(location)?;
         let start = location.offset.checked_sub(piece.offset)? as usize;
         let record = piece.bytes.get(start..)?.get(..location.bytes as usize)?;
-        let body = record::body_of(record, container, place)?;
+        let body = record::body_of(record, container, change_id)?;
         Some(piece.bytes.slice_ref(body))
     }
 
@@ -139,22 +139,22 @@ mod tests {
     const CONTAINER: u32 = 3;
 
     /// Records with these LSNs, whose bodies say so, and where they lie if they are written at `offset`.
-    fn records(segment: u32, offset: u32, lsns: std::ops::Range<u64>) -> (Vec<u8>, Vec<(Place, Location)>) {
+    fn records(segment: u32, offset: u32, lsns: std::ops::Range<u64>) -> (Vec<u8>, Vec<(ChangeId, Location)>) {
         let mut bytes = Vec::new();
         let places = lsns.map(|lsn| {
-            let place = Place { lsn, op: 0 };
+            let change_id = ChangeId { lsn, op: 0 };
             let header = RecordHeader {
                 kind: RecordKind::Put,
                 container: CONTAINER,
-                place,
-                previous: Place::default(),
-                ordinal: lsn,
+                change_id,
+                previous: ChangeId::default(),
+                document_number: lsn,
                 timestamp: 0,
                 ttl: 0,
             };
             let at = offset + bytes.len() as u32;
             let length = record::append(&mut bytes, &header, &[1, 2], "id", &[body(lsn).as_bytes()]);
-            (place, Location { segment, offset: at, bytes: length as u32 })
+            (change_id, Location { segment, offset: at, bytes: length as u32 })
         });
         let places = places.collect();
         (bytes, places)
@@ -165,12 +165,12 @@ mod tests {
     }
 
     /// Which of the records are there, by LSN.
-    fn found(recent: &Recent, places: &[(Place, Location)]) -> Vec<u64> {
+    fn found(recent: &Recent, places: &[(ChangeId, Location)]) -> Vec<u64> {
         let mut search = recent.search();
-        let found = places.iter().filter_map(|(place, location)| {
-            let held = search.body(CONTAINER, *place, *location)?;
-            assert_eq!(held, body(place.lsn));
-            Some(place.lsn)
+        let found = places.iter().filter_map(|(change_id, location)| {
+            let held = search.body(CONTAINER, *change_id, *location)?;
+            assert_eq!(held, body(change_id.lsn));
+            Some(change_id.lsn)
         });
         found.collect()
     }
@@ -187,18 +187,18 @@ mod tests {
         assert_eq!(found(&recent, &all), (0..40).collect::<Vec<_>>());
         all.reverse();
         assert_eq!(found(&recent, &all), (0..40).rev().collect::<Vec<_>>());
-        let (place, location) = all[17];
+        let (change_id, location) = all[17];
         let body = |container, lsn, segment, offset| {
-            recent.search().body(container, Place { lsn, ..place }, Location { segment, offset, ..location })
+            recent.search().body(container, ChangeId { lsn, ..change_id }, Location { segment, offset, ..location })
         };
         let Location { segment, offset, .. } = location;
-        assert!(body(CONTAINER, place.lsn, segment, offset).is_some());
-        assert_eq!(body(CONTAINER + 1, place.lsn, segment, offset), None);
-        assert_eq!(body(CONTAINER, place.lsn + 1, segment, offset), None);
-        assert_eq!(body(CONTAINER, place.lsn, segment + 1, offset), None);
-        assert_eq!(body(CONTAINER, place.lsn, segment, offset + 1), None);
-        assert_eq!(body(CONTAINER, place.lsn, 0, 0), None);
-        assert_eq!(body(CONTAINER, place.lsn, segment, 1 << 30), None);
+        assert!(body(CONTAINER, change_id.lsn, segment, offset).is_some());
+        assert_eq!(body(CONTAINER + 1, change_id.lsn, segment, offset), None);
+        assert_eq!(body(CONTAINER, change_id.lsn + 1, segment, offset), None);
+        assert_eq!(body(CONTAINER, change_id.lsn, segment + 1, offset), None);
+        assert_eq!(body(CONTAINER, change_id.lsn, segment, offset + 1), None);
+        assert_eq!(body(CONTAINER, change_id.lsn, 0, 0), None);
+        assert_eq!(body(CONTAINER, change_id.lsn, segment, 1 << 30), None);
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use changefeed_core::{Error, ErrorKind, Result, StoreId};
 
-use super::{Segment, Segments, corrupt, io_error, is_clutter, is_temporary, looks_like_ours, store_id, writer};
+use super::{
+    Segment, Segments, corrupt, damaged_record, io_error, is_system_file, is_temporary, looks_like_ours, store_id,
+    writer,
+};
 use crate::{
     format::{
         OLDEST_VERSION, VERSION,
@@ -71,7 +74,7 @@ pub(crate) fn open(
         Some(last) if last.span == Span::one(last.span.last) => {
             let file = Arc::clone(&last.file);
             let size = file.size().map_err(|error| io_error("measure the log", error))?;
-            let capacity = if vfs.likes_preallocation() { size } else { segment_bytes };
+            let capacity = if vfs.supports_preallocation() { size } else { segment_bytes };
             let End { offset, next_frame, .. } = end;
             writer::Active { number: last.span.last, file, offset, next_frame, synced: next_frame - 1, capacity }
         }
@@ -84,7 +87,7 @@ pub(crate) fn open(
 /// Makes a new store: first its first segment, then `FORMAT`, so that a folder with `FORMAT` always has a log.
 fn create(vfs: &dyn Vfs, segment_bytes: u64, names: &[String]) -> Result<Recovered> {
     let first = Span::one(1);
-    for name in names.iter().filter(|name| !is_temporary(name) && !is_clutter(name)) {
+    for name in names.iter().filter(|name| !is_temporary(name) && !is_system_file(name)) {
         let is_ours = *name == first.file_name() && {
             let file = vfs.open(name).map_err(|error| io_error(format!("open {name}"), error))?;
             is_blank(&Segment::new(first, file))?
@@ -255,11 +258,6 @@ pub(crate) fn read_segment(
         return Err(corrupt(span, end.offset, &what));
     }
     Ok(end)
-}
-
-/// A record in a finished part of the log does not have the checksum that it was written with.
-pub(crate) fn damaged_record(span: Span, location: Location) -> Error {
-    corrupt(span, location.offset.into(), "a record does not have its checksum")
 }
 
 /// Reads all segments again and checks them. The last one may grow meanwhile; files that compaction replaces stay readable

@@ -191,6 +191,11 @@ impl Spare {
         }
     }
 
+    /// How long the file is.
+    pub(crate) fn bytes(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
     /// Removes the file. If it stays, it is removed when the folder is next opened.
     pub(crate) fn discard(self, vfs: &dyn Vfs) {
         drop(vfs.remove(&self.name));
@@ -203,7 +208,7 @@ impl Spare {
         let fill = || {
             let zeros = vec![0; ZEROS_BYTES];
             let mut offset = 0;
-            while vfs.likes_preallocation() && offset < bytes {
+            while vfs.supports_preallocation() && offset < bytes {
                 let count = (bytes - offset).min(ZEROS_BYTES as u64);
                 file.write_at(offset, &zeros[..count as usize])?;
                 file.sync()?;

@@ -93,7 +93,7 @@ impl Vfs for Disk {
         self.open_folder.sync_all()
     }
 
-    fn likes_preallocation(&self) -> bool {
+    fn supports_preallocation(&self) -> bool {
         true
     }
 }

@@ -242,7 +242,7 @@ impl Vfs for MemoryDisk {
         Ok(())
     }
 
-    fn likes_preallocation(&self) -> bool {
+    fn supports_preallocation(&self) -> bool {
         self.power.tracked
     }
 }

@@ -30,7 +30,7 @@ pub trait Vfs: fmt::Debug + Send + Sync + 'static {
     fn sync_folder(&self) -> io::Result<()>;
 
     /// Whether writing zeros ahead makes syncs cheaper, as it does on a disk.
-    fn likes_preallocation(&self) -> bool;
+    fn supports_preallocation(&self) -> bool;
 }
 
 /// One file.

@@ -97,7 +97,7 @@ impl Script {
             84..87 => self.merge(engine),
             87..92 => {
                 self.clock.advance(Duration::from_millis(700));
-                now(engine.tidy())
+                now(engine.expire())
             }
             _ => now(engine.settle()),
         }

@@ -128,7 +128,7 @@ async fn items_that_expire_are_deletes_that_say_so() {
     let start = after(&mut client, "*").await.expect(304).etag();
     client.send(Ask::post(DOCS, item("1", "a", 1)).key("a")).await.expect(201);
     clock.advance(Duration::from_secs(60));
-    world.engine.tidy().await.unwrap();
+    world.engine.expire().await.unwrap();
     let changes = after(&mut client, &start).await.expect(200).documents();
     let delete = changes.last().unwrap();
     assert_eq!(delete["metadata"]["operationType"], "delete", "{changes:?}");
@@ -148,7 +148,7 @@ async fn a_continuation_older_than_the_retention_is_400_and_never_skips() {
     assert_eq!(after(&mut client, &start).await.expect(200).documents().len(), 2);
     clock.advance(Duration::from_secs(2 * 60));
     client.send(Ask::post(DOCS, item("2", "a", 1)).key("a")).await.expect(201);
-    world.engine.tidy().await.unwrap();
+    world.engine.expire().await.unwrap();
     let refused = after(&mut client, &start).await.expect(400);
     assert!(refused.text().contains("retention"), "{}", refused.text());
     let again = after(&mut client, "*").await.expect(304).etag();

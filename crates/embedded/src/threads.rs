@@ -1,4 +1,4 @@
-//! What all handles of an engine share, and the threads that serve it: one commits, one compacts.
+//! The threads of an engine: one commits, one compacts. Or none of them, in a store whose callers do both themselves.
 
 use std::{
     collections::VecDeque,
@@ -10,25 +10,19 @@ use std::{
     time::Duration,
 };
 
-use changefeed_core::{Clock, Error, ErrorKind, Result, StoreId};
-use parking_lot::{Condvar, Mutex, RwLock};
+use changefeed_core::{Error, ErrorKind, Result};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::{
-    commit::{Command, Committer, TIDY_INTERVAL_MS},
-    health::HealthReport,
+    commit::{Command, Committer, EXPIRE_INTERVAL_MS},
+    inner::Inner,
     log::{
-        buffers::Buffers,
         compaction::{self, Tolerance},
         writer::{Spare, SpareSlot},
     },
     metrics::Task,
-    state::State,
-    vfs::Vfs,
 };
-
-/// A segment is at least this long, also in a small store.
-pub(crate) const SMALLEST_SEGMENT_BYTES: u64 = 1024 * 1024;
 
 /// How long a write in relaxed mode stays unsynced while nothing else happens.
 const RELAXED_SYNC: Duration = Duration::from_millis(100);
@@ -42,39 +36,27 @@ const BUSY_MAINTENANCE_MS: u64 = 2000;
 /// How long compaction waits after a failure before it tries again.
 const MAINTENANCE_PAUSE: Duration = Duration::from_secs(5);
 
-/// Who performs commits and compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drive {
-    /// Threads of their own.
-    Threads,
-    /// The caller, at once: deterministic.
-    Inline,
-}
+/// What compaction keeps in reserve for a full disk: this part of the log, but at least and at most so many bytes.
+const RESERVE_PART: u64 = 16;
+const SMALLEST_RESERVE_BYTES: u64 = 64 * 1024;
+const LARGEST_RESERVE_BYTES: u64 = 1024 * 1024;
 
 /// What handles share with the threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) vfs: Arc<dyn Vfs>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) account_host: String,
-    pub(crate) store: StoreId,
-    pub(crate) segment_bytes: u64,
-    pub(crate) state: RwLock<State>,
-    pub(crate) buffers: Arc<Buffers>,
-    pub(crate) health: Arc<HealthReport>,
-    drive: Drive,
+    pub(crate) inner: Inner,
     pub(crate) committer: Mutex<Committer>,
     queue: Mutex<Queue>,
     queued: Condvar,
-    maintenance: Mutex<Maintenance>,
-    /// Held by whoever compacts, in a store without a thread for it.
+    /// Held by the thread that compacts, in a store without a thread for it.
     compacting: Mutex<()>,
-    maintenance_due: Condvar,
     /// There were commits since compaction last looked.
     busy: AtomicBool,
     /// There were commits since the last idle moment.
-    untidy: AtomicBool,
+    unmaintained: AtomicBool,
     spare: SpareSlot,
+    /// See [`Shared::prepare_reserve`].
+    reserve: Mutex<Option<Spare>>,
     /// So that no two spares have one name: the one before may still be in use.
     spares_made: AtomicU64,
 }
@@ -85,68 +67,40 @@ struct Queue {
     stopped: bool,
 }
 
-#[derive(Debug, Default)]
-struct Maintenance {
-    wanted: bool,
-    stopped: bool,
-    waiting: Vec<oneshot::Sender<Result<()>>>,
-}
-
 fn gone() -> Error {
     Error::new(ErrorKind::Closed, "the store was closed: open it again")
 }
 
 impl Shared {
-    #[expect(clippy::too_many_arguments, reason = "the parts of an engine, each of another type, put together once")]
-    pub(crate) fn new(
-        vfs: Arc<dyn Vfs>,
-        clock: Arc<dyn Clock>,
-        account_host: String,
-        store: StoreId,
-        segment_bytes: u64,
-        state: State,
-        drive: Drive,
-        committer: Committer,
-        spare: SpareSlot,
-        health: Arc<HealthReport>,
-    ) -> Self {
+    pub(crate) fn new(inner: Inner, committer: Committer, spare: SpareSlot) -> Self {
         Self {
-            vfs,
-            clock,
-            account_host,
-            store,
-            segment_bytes,
-            state: RwLock::new(state),
-            buffers: Arc::default(),
-            health,
-            drive,
+            inner,
             committer: Mutex::new(committer),
             queue: Mutex::default(),
             queued: Condvar::new(),
-            maintenance: Mutex::default(),
             compacting: Mutex::default(),
-            maintenance_due: Condvar::new(),
             busy: AtomicBool::new(false),
-            untidy: AtomicBool::new(true),
+            unmaintained: AtomicBool::new(true),
             spare,
+            reserve: Mutex::default(),
             spares_made: AtomicU64::new(0),
         }
     }
 
     /// Waits until compaction has nothing left to do.
     pub(crate) async fn settle(&self) -> Result<()> {
-        if self.drive == Drive::Inline {
+        if self.inner.is_inline() {
             return self.compact_all(Tolerance::IDLE);
         }
         let (reply, answer) = oneshot::channel();
         {
-            let mut maintenance = self.maintenance.lock();
+            let mut maintenance = self.inner.maintenance.lock();
             if maintenance.stopped {
                 return Err(gone());
             }
             maintenance.waiting.push(reply);
         }
-        self.maintenance_due.notify_all();
+        self.inner.maintenance_due.notify_all();
         answer.await.map_err(|_| gone())?
     }
 
@@ -158,8 +112,8 @@ impl Shared {
     }
 
     fn submit(&self, command: Command) -> Result<()> {
-        if self.drive == Drive::Inline {
-            self.committer.lock().perform(self, [command]);
+        if self.inner.is_inline() {
+            self.committer.lock().perform(&self.inner, [command]);
             // A failure says nothing about the command; the next one, or `settle`, meets it again.
             drop(self.compact_all(Tolerance::BUSY));
             return Ok(());
@@ -174,36 +128,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether commits happen in the caller's task.
-    pub(crate) fn is_inline(&self) -> bool {
-        self.drive == Drive::Inline
-    }
-
     /// In a store without threads, does now what the committer's thread would do from time to time.
-    pub(crate) fn tidy_inline(&self) {
-        if self.drive == Drive::Inline {
-            self.committer.lock().perform(self, []);
-        }
-    }
-
-    /// How long the next segment should be: short while the store is small.
-    pub(crate) fn next_segment_bytes(&self) -> u64 {
-        let used: u64 = self.state.read().segments.0.values().map(|segment| segment.used).sum();
-        (used / 4).clamp(SMALLEST_SEGMENT_BYTES.min(self.segment_bytes), self.segment_bytes)
-    }
-
-    /// Has a look at what could be compacted: by the committer, after a new segment was begun.
-    pub(crate) fn maintenance_wanted(&self) {
-        if self.drive == Drive::Threads {
-            self.maintenance.lock().wanted = true;
-            self.maintenance_due.notify_one();
+    pub(crate) fn expire_inline(&self) {
+        if self.inner.is_inline() {
+            self.committer.lock().perform(&self.inner, []);
         }
     }
 
     fn compact_all(&self, tolerance: Tolerance) -> Result<()> {
         // Callers on several threads would write to the same temporary file.
         let _one_at_a_time = self.compacting.lock();
-        while compaction::compact_once(self, tolerance)? {}
+        while compaction::compact_once(&self.inner, &self.committer, tolerance)? {}
         Ok(())
     }
 
@@ -212,35 +147,35 @@ impl Shared {
         // However this ends, nobody must wait for an answer that will not come.
         let _end = EndOfCommits(self);
         let mut commands = VecDeque::new();
-        let mut looked = self.clock.wall().as_millis();
+        let mut looked = self.inner.clock.wall().as_millis();
         loop {
             // A trickle of writes must not postpone compaction until it stops.
-            let now = self.clock.wall().as_millis();
-            if now.abs_diff(looked) >= BUSY_MAINTENANCE_MS && self.untidy.swap(false, Ordering::Relaxed) {
+            let now = self.inner.clock.wall().as_millis();
+            if now.abs_diff(looked) >= BUSY_MAINTENANCE_MS && self.unmaintained.swap(false, Ordering::Relaxed) {
                 looked = now;
-                self.maintenance_wanted();
+                self.inner.maintenance_wanted();
             }
             // Not under the lock of the queue: compaction may hold the committer for the time of a sync.
-            let (unsynced, backlog) = {
+            let (unsynced, backlog, has_relayouts) = {
                 let committer = self.committer.lock();
-                (committer.has_unsynced(), committer.has_backlog())
+                (committer.has_unsynced(), committer.has_backlog(), committer.has_relayouts())
             };
             let mut queue = self.queue.lock();
-            if queue.commands.is_empty() && !queue.stopped {
+            if queue.commands.is_empty() && !queue.stopped && !has_relayouts {
                 let patience = match (unsynced, backlog) {
                     (_, true) => BACKLOG_PAUSE,
                     (true, _) => RELAXED_SYNC,
-                    _ => Duration::from_millis(TIDY_INTERVAL_MS),
+                    _ => Duration::from_millis(EXPIRE_INTERVAL_MS),
                 };
                 if self.queued.wait_for(&mut queue, patience).timed_out() && queue.commands.is_empty() {
                     drop(queue);
                     let mut committer = self.committer.lock();
                     // A failure refuses all later writes, which is where it is reported.
                     drop(committer.sync());
-                    committer.perform(self, []);
+                    committer.perform(&self.inner, []);
                     drop(committer);
-                    if self.untidy.swap(false, Ordering::Relaxed) {
-                        self.maintenance_wanted();
+                    if self.unmaintained.swap(false, Ordering::Relaxed) {
+                        self.inner.maintenance_wanted();
                     }
                     continue;
                 }
@@ -251,8 +186,8 @@ impl Shared {
             std::mem::swap(&mut commands, &mut queue.commands);
             drop(queue);
             self.busy.store(true, Ordering::Relaxed);
-            self.untidy.store(true, Ordering::Relaxed);
-            self.committer.lock().perform(self, commands.drain(..));
+            self.unmaintained.store(true, Ordering::Relaxed);
+            self.committer.lock().perform(&self.inner, commands.drain(..));
         }
     }
 
@@ -261,12 +196,12 @@ impl Shared {
         let mut pause = false;
         loop {
             let waiting = {
-                let mut maintenance = self.maintenance.lock();
+                let mut maintenance = self.inner.maintenance.lock();
                 if pause {
-                    self.maintenance_due.wait_for(&mut maintenance, MAINTENANCE_PAUSE);
+                    self.inner.maintenance_due.wait_for(&mut maintenance, MAINTENANCE_PAUSE);
                 }
                 while !maintenance.wanted && !maintenance.stopped && maintenance.waiting.is_empty() {
-                    self.maintenance_due.wait(&mut maintenance);
+                    self.inner.maintenance_due.wait(&mut maintenance);
                 }
                 if maintenance.stopped {
                     maintenance.waiting.clear();
@@ -275,6 +210,7 @@ impl Shared {
                 maintenance.wanted = false;
                 std::mem::take(&mut maintenance.waiting)
             };
+            self.inner.drop_discarded();
             let outcome = self.maintain(!waiting.is_empty());
             pause = outcome.is_err();
             let mut outcome = Some(outcome);
@@ -289,46 +225,71 @@ impl Shared {
         loop {
             let idle = !self.busy.swap(false, Ordering::Relaxed);
             let tolerance = if thorough || idle { Tolerance::IDLE } else { Tolerance::BUSY };
-            if self.maintenance.lock().stopped {
+            if self.inner.maintenance.lock().stopped {
                 return Ok(());
             }
             let compacted = self.compact_even_if_full(tolerance);
-            self.health.note(Task::Compaction, &compacted);
+            self.inner.health.note(Task::Compaction, &compacted);
             if !compacted? {
                 break;
             }
         }
         // After compaction, which may have made room for it.
-        let prepared = self.prepare_spare();
-        self.health.note(Task::Prepare, &prepared);
+        let prepared = self.prepare_reserve().and_then(|()| self.prepare_spare());
+        self.inner.health.note(Task::Prepare, &prepared);
         // A store without a spare makes one when it needs it, so this alone is no failure.
         Ok(())
     }
 
-    /// Compacts. On a full disk the file that waits for the next segment goes, and the segment with least in it is
-    /// rewritten: that needs little room and frees much.
+    /// Compacts. On a full disk the file that waits for the next segment goes, then the one that is kept for this case, and
+    /// the segment with least in it is rewritten: that needs little room and frees much.
     fn compact_even_if_full(&self, tolerance: Tolerance) -> Result<bool> {
-        match compaction::compact_once(self, tolerance) {
-            Err(error) if is_full(&error) => {
-                if let Some(spare) = self.spare.lock().take() {
-                    tracing::warn!("the disk is full: compaction takes the room of the next segment");
-                    spare.discard(&*self.vfs);
-                }
-                compaction::compact_once(self, Tolerance { alone: true, ..tolerance })
+        let mut compacted = compaction::compact_once(&self.inner, &self.committer, tolerance);
+        for (room, whose) in [(&*self.spare, "of the next segment"), (&self.reserve, "in reserve")] {
+            if !compacted.as_ref().is_err_and(is_full) {
+                break;
             }
-            other => other,
+            if let Some(spare) = room.lock().take() {
+                tracing::warn!("the disk is full: compaction takes the room {whose}");
+                spare.discard(&*self.inner.vfs);
+            }
+            let alone = Tolerance { alone: true, ..tolerance };
+            compacted = compaction::compact_once(&self.inner, &self.committer, alone);
         }
+        if compacted.is_err() {
+            // Before the committer takes it. If that fails, too, there is none until something is freed.
+            drop(self.prepare_reserve());
+        }
+        compacted
+    }
+
+    /// Makes the file whose room compaction takes on a full disk: without it, a disk that commits have filled up to the last
+    /// byte would stay full whatever is deleted. As long as a small part of the log, since it holds what is still needed
+    /// of a segment that is mostly dead.
+    fn prepare_reserve(&self) -> Result<()> {
+        let bytes = (self.inner.used_bytes() / RESERVE_PART).clamp(SMALLEST_RESERVE_BYTES, LARGEST_RESERVE_BYTES);
+        let is_enough = |spare: &Spare| spare.bytes().is_ok_and(|present| present * 2 >= bytes);
+        if self.reserve.lock().as_ref().is_some_and(is_enough) {
+            return Ok(());
+        }
+        if let Some(short) = self.reserve.lock().take() {
+            short.discard(&*self.inner.vfs);
+        }
+        *self.reserve.lock() = Some(self.make_spare("reserve room for compaction", bytes)?);
+        Ok(())
     }
 
     fn prepare_spare(&self) -> Result<()> {
         if self.spare.lock().is_some() {
             return Ok(());
         }
-        let name = format!("spare-{}.tmp", self.spares_made.fetch_add(1, Ordering::Relaxed));
-        let made = Spare::prepare(&*self.vfs, &name, self.next_segment_bytes());
-        let spare = made.map_err(|error| crate::log::io_error("prepare a segment", error))?;
-        *self.spare.lock() = Some(spare);
+        *self.spare.lock() = Some(self.make_spare("prepare a segment", self.inner.next_segment_bytes())?);
         Ok(())
+    }
+
+    fn make_spare(&self, what: &str, bytes: u64) -> Result<Spare> {
+        let name = format!("spare-{}.tmp", self.spares_made.fetch_add(1, Ordering::Relaxed));
+        Spare::prepare(&*self.inner.vfs, &name, bytes).map_err(|error| crate::log::io_error(what, error))
     }
 }
 
@@ -349,41 +310,47 @@ impl Drop for EndOfCommits<'_> {
         queue.stopped = true;
         // Their callers see the answer's sender go.
         queue.commands.clear();
+        drop(queue);
+        self.0.committer.lock().abandon_relayouts();
     }
 }
 
 /// Keeps the threads: when it goes, they finish and go too.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct Threads {
     pub(crate) shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Owner {
+impl Threads {
     /// Starts the threads, if the store has any.
     pub(crate) fn start(shared: Arc<Shared>) -> Result<Self> {
-        let threads = if shared.drive == Drive::Threads { start_threads(&shared)? } else { Vec::new() };
-        Ok(Self { shared, threads: Mutex::new(threads) })
+        let handles = if shared.inner.is_inline() { Vec::new() } else { start_threads(&shared)? };
+        Ok(Self { shared, handles: Mutex::new(handles) })
     }
 
-    pub(crate) fn stop_threads(&self) {
-        self.shared.maintenance.lock().stopped = true;
-        self.shared.maintenance_due.notify_all();
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.shared.inner
+    }
+
+    pub(crate) fn stop(&self) {
+        self.shared.inner.maintenance.lock().stopped = true;
+        self.shared.inner.maintenance_due.notify_all();
         self.shared.queue.lock().stopped = true;
         self.shared.queued.notify_all();
-        for thread in self.threads.lock().drain(..) {
+        for thread in self.handles.lock().drain(..) {
             // A thread that panicked has nothing left to finish; its callers got an error.
             drop(thread.join());
         }
     }
 }
 
-impl Drop for Owner {
+impl Drop for Threads {
     fn drop(&mut self) {
-        self.stop_threads();
+        self.stop();
         // If the store was closed already this is refused, which is fine.
         let (reply, _) = oneshot::channel();
-        self.shared.committer.lock().perform(&self.shared, [Command::Close(reply)]);
+        self.shared.committer.lock().perform(&self.shared.inner, [Command::Close(reply)]);
     }
 }
 

@@ -1,0 +1,303 @@
+//! The committer: decides on all writes, appends them to the log in groups that share one sync, and makes them visible.
+
+use std::sync::Arc;
+
+use changefeed_core::{Batch, Error, ErrorKind, Result, WriteResult};
+use tokio::sync::oneshot;
+
+use super::{
+    catalog::PendingRelayout,
+    plan::{self, Group, Prepared},
+};
+use crate::{
+    descriptor::CATALOG,
+    durability::Durability,
+    format::frame::{FrameKind, HEADER_BYTES},
+    health::HealthReport,
+    inner::Inner,
+    log::{
+        Segment, io_error, recent,
+        writer::{FrameBuffer, LogWriter, RollError},
+    },
+    metrics::{Stopwatch, Task},
+};
+
+/// In relaxed mode there is a sync after this many groups at the latest.
+const RELAXED_GROUPS: u32 = 4096;
+
+/// Expired items are deleted in groups of about this many bytes of log.
+const EXPIRE_BYTES: usize = 256 * 1024;
+
+/// At most this many records out of retention are purged at once.
+const PURGE_RECORDS: usize = 5_000;
+
+/// How often expired items and history out of retention are looked for, in milliseconds.
+pub(crate) const EXPIRE_INTERVAL_MS: u64 = 500;
+
+/// Decides on writes, appends them to the log and makes them visible.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    writer: LogWriter,
+    durability: Durability,
+    unsynced_groups: u32,
+    last_expiry: u64,
+    /// There are more expired items, or more versions out of retention, than one look takes care of.
+    backlog: bool,
+    /// Splits and merges that are being prepared.
+    pub(super) relayouts: Vec<PendingRelayout>,
+    buffer: FrameBuffer,
+    refusal: Option<Refusal>,
+    health: Arc<HealthReport>,
+}
+
+/// Why nothing more is written.
+#[derive(Debug)]
+enum Refusal {
+    Closed,
+    Failed(String),
+}
+
+impl Committer {
+    pub(crate) fn new(writer: LogWriter, durability: Durability, health: Arc<HealthReport>) -> Self {
+        let (relayouts, buffer) = (Vec::new(), FrameBuffer::new());
+        let (unsynced_groups, last_expiry, backlog, refusal) = (0, 0, false, None);
+        Self { writer, durability, unsynced_groups, last_expiry, backlog, relayouts, buffer, refusal, health }
+    }
+
+    pub(super) fn write(&mut self, inner: &Inner, writes: Vec<(Prepared, oneshot::Sender<Result<Vec<WriteResult>>>)>) {
+        let refused = self.check_open().err();
+        if refused.is_some() {
+            for (_, reply) in writes {
+                drop(reply.send(Err(self.refused())));
+            }
+            return;
+        }
+        let (now, begun) = (inner.clock.wall(), Stopwatch::start());
+        let mut group = Group::new(now, std::mem::replace(&mut self.buffer, FrameBuffer::new()));
+        let mut replies = Vec::with_capacity(writes.len());
+        {
+            let state = inner.state.read();
+            for (prepared, reply) in writes {
+                replies.push((reply, group.plan(&state, &prepared)));
+            }
+        }
+        let bytes = group.frame.payload();
+        let committed = self.commit(inner, &mut group);
+        if committed.is_ok() && bytes > 0 {
+            let writes = replies.iter().filter(|(_, result)| result.is_ok()).count();
+            self.health.metrics.committed(writes, bytes, begun.elapsed());
+        }
+        match committed {
+            Ok(()) => replies.into_iter().for_each(|(reply, result)| drop(reply.send(result))),
+            Err(error) => {
+                for (reply, result) in replies {
+                    drop(reply.send(result.and_then(|_| Err(again(&error)))));
+                }
+            }
+        }
+        self.buffer = group.into_buffer();
+    }
+
+    /// Appends a group to the log, syncs it, makes it visible and wakes readers.
+    pub(super) fn commit(&mut self, inner: &Inner, group: &mut Group) -> Result<()> {
+        if group.frame.is_empty() {
+            return Ok(());
+        }
+        if !self.writer.has_room(&group.frame) {
+            let rolled = self.roll(inner, &group.frame);
+            self.health.note(Task::Roll, &rolled);
+            rolled?;
+        }
+        let records = HEADER_BYTES..group.frame.bytes.len();
+        let (segment, base) = match self.append(group) {
+            Ok(location) => location,
+            Err(error) => return Err(self.fail("append to the log", error)),
+        };
+        let is_wanted = inner.state.read().recent.is_wanted();
+        let offset = (base + HEADER_BYTES as u64) as u32;
+        let recent = if is_wanted { recent::copy(segment, offset, &group.frame.bytes[records]) } else { Vec::new() };
+        let mut state = inner.state.write();
+        state.recent.extend(recent);
+        for (container, entries) in std::mem::take(&mut group.staged) {
+            let placed = entries.into_iter().map(|mut entry| {
+                entry.location.segment = segment;
+                entry.location.offset += base as u32;
+                entry
+            });
+            state.apply(container, placed);
+        }
+        drop(state);
+        let state = inner.state.read();
+        for (container, epk, lsn) in group.news.drain(..) {
+            if let Some(index) = state.indexes.get(&container) {
+                index.wake(&epk, lsn);
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, group: &mut Group) -> std::io::Result<(u32, u64)> {
+        let location = self.writer.append(FrameKind::Data, &mut group.frame)?;
+        self.unsynced_groups += 1;
+        if self.durability == Durability::Durable || self.unsynced_groups >= RELAXED_GROUPS {
+            self.sync_log()?;
+            self.unsynced_groups = 0;
+        }
+        Ok(location)
+    }
+
+    fn sync_log(&mut self) -> std::io::Result<()> {
+        let begun = Stopwatch::start();
+        let synced = self.writer.sync();
+        self.health.metrics.synced(&synced, begun.elapsed());
+        synced
+    }
+
+    /// Goes on in a new segment. If there is no room on disk for one, only this group fails.
+    fn roll(&mut self, inner: &Inner, frame: &FrameBuffer) -> Result<()> {
+        let (span, file) = match self.writer.roll(inner.next_segment_bytes(), frame) {
+            Ok(begun) => begun,
+            Err(RollError::NotBegun(error)) => return Err(io_error("make room for a new segment", error)),
+            Err(RollError::Halfway(error)) => return Err(self.fail("begin a new segment", error)),
+        };
+        let mut state = inner.state.write();
+        if let Some((_, previous)) = state.segments.0.iter_mut().next_back() {
+            previous.sealed = true;
+        }
+        state.segments.0.insert(span.first, Segment::new(span, file));
+        drop(state);
+        inner.maintenance_wanted();
+        self.unsynced_groups = 0;
+        if self.durability == Durability::Relaxed {
+            self.mark(FrameKind::Relaxed)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a frame without records, durably.
+    pub(crate) fn mark(&mut self, kind: FrameKind) -> Result<()> {
+        let written = self.writer.mark(kind);
+        self.unsynced_groups = 0;
+        written.map_err(|error| self.fail("mark the log", error))
+    }
+
+    /// Gives every range an LSN so high that none is given twice after commits were lost. Changes of the catalog
+    /// are never lost, and its numbers are too few to skip any.
+    pub(crate) fn skip_lost_lsns(&mut self, inner: &Inner) -> Result<()> {
+        let mut group = Group::new(inner.clock.wall(), FrameBuffer::new());
+        let mut state = inner.state.write();
+        for (container, index) in state.indexes.iter_mut().filter(|(container, _)| **container != CATALOG) {
+            let lsns = u64::from(RELAXED_GROUPS) * plan::GROUP_LSNS;
+            index.skip(lsns, lsns * Batch::MAX_WRITES as u64);
+            group.watermarks(*container, index);
+        }
+        drop(state);
+        self.commit(inner, &mut group)?;
+        // Ends the relaxed session: what follows is not in doubt.
+        self.mark(FrameKind::Closed)
+    }
+
+    /// Syncs what relaxed mode has left unsynced.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.check_open()?;
+        if self.unsynced_groups > 0 {
+            self.sync_log().map_err(|error| self.fail("sync the log", error))?;
+            self.unsynced_groups = 0;
+        }
+        Ok(())
+    }
+
+    /// The segment that grows, and where what was committed ends in it.
+    pub(crate) fn end(&self) -> (u32, u64) {
+        self.writer.end()
+    }
+
+    pub(crate) fn has_unsynced(&self) -> bool {
+        self.unsynced_groups > 0
+    }
+
+    /// Whether expiry goes on at once.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.backlog && self.refusal.is_none()
+    }
+
+    pub(super) fn expire_if_due(&mut self, inner: &Inner) {
+        let now = inner.clock.wall().as_millis();
+        if (self.backlog || now.abs_diff(self.last_expiry) >= EXPIRE_INTERVAL_MS) && self.refusal.is_none() {
+            // A failure is reported by `fail`, or met again next time. Without threads nobody would go on later.
+            self.backlog = self.expire_some(inner).unwrap_or(false);
+            while self.backlog && inner.is_inline() {
+                self.backlog = self.expire_some(inner).unwrap_or(false);
+            }
+        }
+    }
+
+    pub(super) fn expire_all(&mut self, inner: &Inner) -> Result<()> {
+        while self.expire_some(inner)? {}
+        Ok(())
+    }
+
+    /// Deletes some of what has expired and lets go of some history: not more than writers and readers may wait for. Says
+    /// whether there is more.
+    fn expire_some(&mut self, inner: &Inner) -> Result<bool> {
+        self.check_open()?;
+        let now = inner.clock.wall();
+        self.last_expiry = now.as_millis();
+        let mut group = Group::new(now, FrameBuffer::new());
+        group.expire(&inner.state.read(), EXPIRE_BYTES);
+        let expired = !group.frame.is_empty();
+        self.commit(inner, &mut group)?;
+        let mut state = inner.state.write();
+        let crate::state::State { indexes, segments, .. } = &mut *state;
+        let mut left = PURGE_RECORDS;
+        let mut found_dead = false;
+        for index in indexes.values_mut() {
+            let mut on_dead = |location| {
+                found_dead = true;
+                segments.mark_dead(location);
+            };
+            left = index.purge(now.as_millis(), left, &mut on_dead);
+        }
+        let sum = |of: fn(&Segment) -> u64| state.segments.0.values().map(of).sum();
+        let (used, dead) = (sum(|segment| segment.used), sum(|segment| segment.dead));
+        self.health.metrics.log(state.segments.0.len(), used, dead);
+        drop(state);
+        if found_dead {
+            inner.maintenance_wanted();
+        }
+        Ok(expired || left == 0)
+    }
+
+    pub(super) fn close(&mut self) -> Result<()> {
+        self.check_open()?;
+        self.mark(FrameKind::Closed)?;
+        self.refusal = Some(Refusal::Closed);
+        Ok(())
+    }
+
+    pub(super) fn check_open(&self) -> Result<()> {
+        self.refusal.as_ref().map_or(Ok(()), |_| Err(self.refused()))
+    }
+
+    pub(super) fn refused(&self) -> Error {
+        let message = match &self.refusal {
+            Some(Refusal::Failed(why)) => format!("the store stopped itself ({why}): open it again"),
+            _ => "the store was closed: open it again".to_owned(),
+        };
+        Error::new(ErrorKind::Closed, message)
+    }
+
+    /// After a failed write or sync nobody knows what is on disk, and trying again may hide a loss: stop.
+    pub(crate) fn fail(&mut self, what: &str, error: std::io::Error) -> Error {
+        let cause = format!("{what}: {error}");
+        self.health.stop(&cause);
+        self.refusal = Some(Refusal::Failed(cause));
+        io_error(what, error).with_unknown_effect()
+    }
+}
+
+/// The same error once more, for another member of the group.
+fn again(error: &Error) -> Error {
+    let copy = Error::new(error.kind(), format!("{error:?}"));
+    if error.effect() == changefeed_core::Effect::Unknown { copy.with_unknown_effect() } else { copy }
+}
