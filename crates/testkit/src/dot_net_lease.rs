@@ -37,7 +37,9 @@ pub fn check(body: &[u8]) -> Result<(), String> {
     let lease = document.as_object().ok_or("not an object")?;
     members(lease)?;
     let id = text(lease, "id")?;
-    let token = text(lease, "LeaseToken")?;
+    // A document of SDK version 2 has only the other; version 3 takes it for the token and adds its own.
+    let of_sdk_v2 = !lease.contains_key("LeaseToken") && lease.contains_key("PartitionId");
+    let token = text(lease, if of_sdk_v2 { "PartitionId" } else { "LeaseToken" })?;
     if token.is_empty() {
         return Err("LeaseToken is empty".into());
     }
@@ -177,6 +179,10 @@ mod tests {
         ] {
             with(name, value).unwrap();
         }
+        let mut of_sdk_v2 = created();
+        of_sdk_v2.as_object_mut().unwrap().remove("LeaseToken");
+        of_sdk_v2["PartitionId"] = json!("0");
+        check(of_sdk_v2.to_string().as_bytes()).unwrap();
     }
 
     #[test]
@@ -202,6 +208,8 @@ mod tests {
         ] {
             with(name, value.clone()).expect_err(&format!("{name}: {value}"));
         }
+        let of_another_range = created().to_string().replace("LeaseToken", "PartitionId").replace("..0", "..7");
+        check(of_another_range.as_bytes()).expect_err("PartitionId of another range");
         for missing in ["id", "LeaseToken", "Owner", "ContinuationToken", "properties", "timestamp", "_ts", "version"] {
             let mut lease = created();
             lease.as_object_mut().unwrap().remove(missing);

@@ -61,7 +61,7 @@ pub struct LeaseDocument {
     pub timestamp: Option<String>,
     /// What the processor sees; absent in old leases, which means the latest version.
     pub mode: Option<Mode>,
-    partition_id: Option<String>,
+    pub(super) partition_id: Option<String>,
     stored_etag: Option<String>,
     stored_ts: i64,
     extra: Extra,
@@ -174,7 +174,11 @@ impl Serialize for LeaseDocument {
         }
         map.serialize_entry("version", &self.version.number())?;
         map.serialize_entry("_etag", &self.stored_etag)?;
-        map.serialize_entry("LeaseToken", self.token.as_str())?;
+        // KEDA's scaler reads the feed of every document with this member, and keeps a host awake for a range that is
+        // gone. .NET hosts read a document without it, too: those of SDK version 2 have only the other.
+        if !(self.is_gone() && self.partition_id.is_some()) {
+            map.serialize_entry("LeaseToken", self.token.as_str())?;
+        }
         if let Some(id) = &self.partition_id {
             map.serialize_entry("PartitionId", id)?;
         }

@@ -12,7 +12,7 @@ use super::{
         ATTEMPTS, EPOCH, EXPIRATION, GENERATION, GONE, HAND_OVER, HAND_OVER_EXPIRATION, OWNER, OWNER_EPOCH, PAUSED,
         SEARCH, SESSION, START, STATE, STATUS, SUSPECT, VERSION, VERSION_KEY, parse_flag, parse_number,
     },
-    lease::LeaseDocument,
+    lease::{LeaseDocument, LeaseVersion},
     search::Search,
     status::Status,
 };
@@ -233,9 +233,13 @@ impl LeaseDocument {
         self.flag(GONE)
     }
 
-    /// Makes the lease a tombstone, or a lease again.
+    /// Makes the lease a tombstone, or a lease again. The tombstone of a physical range has `PartitionId` instead of
+    /// `LeaseToken`.
     pub fn set_gone(&mut self, gone: bool) {
         self.set_flag(GONE, gone);
+        if gone && self.version == LeaseVersion::Range {
+            self.partition_id = Some(self.token.as_str().to_owned());
+        }
     }
 
     /// Properties of ours that cannot be read and count as absent, one sentence each.

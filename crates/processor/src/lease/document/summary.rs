@@ -25,7 +25,8 @@ pub struct SummaryRef<'a> {
 impl<'a> SummaryRef<'a> {
     /// Reads a document; none if that cannot be done.
     pub fn parse(body: &'a [u8]) -> Option<Self> {
-        let Skeleton { token, etag, timestamp, owner, properties } = serde_json::from_slice(body).ok()?;
+        let Skeleton { token, partition_id, etag, timestamp, owner, properties } = serde_json::from_slice(body).ok()?;
+        let token = token.or(partition_id)?;
         let Properties { session, hand_over, paused, gone } = properties.unwrap_or_default();
         let owner = owner.filter(|owner| !owner.trim().is_empty());
         let is_true = |text: Option<Cow<'_, str>>| text.is_some_and(|text| text == "true");
@@ -126,8 +127,11 @@ impl From<&LeaseDocument> for LeaseSummary {
 
 #[derive(Deserialize)]
 struct Skeleton<'a> {
-    #[serde(rename = "LeaseToken", borrow)]
-    token: Cow<'a, str>,
+    #[serde(rename = "LeaseToken", borrow, default)]
+    token: Option<Cow<'a, str>>,
+    /// Stands for the token in leases of SDK version 2 and in tombstones.
+    #[serde(rename = "PartitionId", borrow, default)]
+    partition_id: Option<Cow<'a, str>>,
     #[serde(rename = "_etag", borrow, default)]
     etag: Option<Cow<'a, str>>,
     #[serde(borrow, default)]

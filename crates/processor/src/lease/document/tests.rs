@@ -332,6 +332,9 @@ fn our_state_comes_back_and_leaves_no_trace_when_cleared() {
     assert!(lease.is_paused() && !lease.is_gone());
     assert_eq!(parsed(golden!("hand-over")).hand_over(), Some(HandOver { to: "host-2".into() }));
     assert!(parsed(golden!("tombstone")).is_gone());
+    let mut again = parsed(golden!("tombstone"));
+    again.set_gone(false);
+    assert!(text(again.to_json()).contains(r#""LeaseToken":"0","PartitionId":"0""#), "a lease again");
 
     let mut lease = lease;
     lease.set_epoch(0);
