@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// No request of the processor takes longer than this, in milliseconds.
-const LONGEST_REQUEST: u64 = 70_000;
+pub const LONGEST_REQUEST: u64 = 70_000;
 
 /// The name of the processor.
 pub const PROCESSOR: &str = "sim";

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{key_range::KeyRange, lease::Lease, limits::READ_UNITS};
 use crate::{
-    documents, hosts, nemesis, operator,
+    documents,
+    host::LONGEST_REQUEST,
+    hosts, nemesis, operator,
     scenario::{CheckpointPlan, FaultKind, FinalStep, OperatorCommand},
     simulation::Simulation,
     workload::Writer,
@@ -64,9 +66,11 @@ pub async fn quiet_phase(sim: &Arc<Simulation>, writer: &mut Writer) {
     if !report(sim, "L3", "the leases are not balanced", balanced.await) {
         return;
     }
-    // Requests that were sent before the quiet phase may still cost a lease. Calls that began before it may still run
-    // although nothing waits for them, since their items were deleted meanwhile.
-    let aftermath = sim.scenario.chaos + (2 * expiration + sim.scenario.network.timeout).max(long_calls(sim));
+    // Requests that were sent before the quiet phase may still cost a lease. Reads that began before it may still hang,
+    // and calls still run, although nothing waits for them, since there is nothing new or it was deleted meanwhile.
+    let hanging = if sim.scenario.has_hanging_reads() { LONGEST_REQUEST } else { 0 };
+    let late = (2 * expiration + sim.scenario.network.timeout).max(hanging + long_calls(sim));
+    let aftermath = sim.scenario.chaos + late;
     sim.exec.sleep_until(aftermath * 1000).await;
     if !report(sim, "L3", "the leases do not stay balanced", until(sim, limit, || balance(sim)).await) {
         return;

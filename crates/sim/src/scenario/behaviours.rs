@@ -123,11 +123,7 @@ impl Scenario {
             self.workload.unparsable_per_mille = 0;
         }
         // A page that is read or delivered for minutes keeps all other leases of its host waiting, as the user wants.
-        let hangs = |fault: &Fault| {
-            let slow = |kind| matches!(kind, StoreFault::HungReads | StoreFault::SlowReads(_) | StoreFault::Hang);
-            matches!(fault.kind, FaultKind::StoreFault { store: Store::Feed, kind, .. } if slow(kind))
-        };
-        if self.network.slow_reads > 0 || self.delegate.long > 0 || self.faults.iter().any(hangs) {
+        if self.network.slow_reads > 0 || self.delegate.long > 0 || self.has_hanging_reads() {
             let limits = &mut self.processor;
             (limits.max_concurrent_calls, limits.max_bytes_in_flight) = (None, None);
         }

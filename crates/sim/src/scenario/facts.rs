@@ -113,6 +113,14 @@ impl Scenario {
         if without { longest.max(WITHOUT_PROMISE) } else { longest }
     }
 
+    /// Whether reads of the feed hang or are slow for a while.
+    pub fn has_hanging_reads(&self) -> bool {
+        let slow = |kind| matches!(kind, StoreFault::HungReads | StoreFault::SlowReads(_) | StoreFault::Hang);
+        let hangs =
+            |fault: &Fault| matches!(fault.kind, FaultKind::StoreFault { store: Store::Feed, kind, .. } if slow(kind));
+        self.faults.iter().any(hangs)
+    }
+
     /// The scenario as JSON, to be kept.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("invariant: numbers and names always serialise")
