@@ -109,6 +109,7 @@ pub(crate) struct EndRequests(watch::Receiver<u32>);
 
 impl EndRequests {
     /// Counts from now on.
+    #[expect(clippy::disallowed_methods, reason = "the command runs in no simulation")]
     pub(crate) fn listen() -> io::Result<Self> {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let (count, receiver) = watch::channel(0);

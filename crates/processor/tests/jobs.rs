@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use changefeed::{Changes, Context, LeaseTiming, Processor, lease::prefix::LeasePrefix};
 use serde_json::json;
-use shop::{Gate, Order, Seen, Shop, start, until};
+use shop::{Gate, Order, Seen, Shop, pass, start, until};
 use tokio::time::Instant;
 
 /// A job that notes what it was given, with the timing of remote lease containers: leases expire after 60 s.
@@ -152,10 +152,10 @@ async fn a_start_that_is_not_wanted_any_more_leaves_no_lock_and_no_lease_behind(
     let lock = shop.lock().await;
     let processor = job(&shop, "job-1", &Seen::default());
     let other = async {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        pass(Duration::from_secs(2)).await;
         shop.leases.delete(lock.as_str(), &lock).await.expect("delete");
     };
-    let starting = processor.start_unless(tokio::time::sleep(Duration::from_secs(1)));
+    let starting = processor.start_unless(pass(Duration::from_secs(1)));
     let (started, ()) = tokio::join!(starting, other);
     assert!(started.expect("start").is_none());
     let documents = shop.document_ids().await;
@@ -169,7 +169,7 @@ async fn a_start_that_waits_for_the_lock_of_another_ends_within_seconds() {
     let lock = shop.lock().await;
     let processor = job(&shop, "job-1", &Seen::default());
     let begun = Instant::now();
-    assert!(processor.start_unless(tokio::time::sleep(Duration::from_secs(3))).await.expect("start").is_none());
+    assert!(processor.start_unless(pass(Duration::from_secs(3))).await.expect("start").is_none());
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert_eq!(shop.document_ids().await, [lock], "only that of the other host");
 }

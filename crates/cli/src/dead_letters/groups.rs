@@ -102,11 +102,7 @@ fn count_of(count: u64, thing: &str) -> String {
 }
 
 /// The groups with the most letters, and how many others there are.
-fn largest<'a, K: Ord, G>(
-    groups: &'a BTreeMap<K, G>,
-    size: impl Fn(&G) -> u64,
-    most: usize,
-) -> (Vec<(&'a K, &'a G)>, u64) {
+fn largest<K: Ord, G>(groups: &BTreeMap<K, G>, size: impl Fn(&G) -> u64, most: usize) -> (Vec<(&K, &G)>, u64) {
     let mut found: Vec<(&K, &G)> = groups.iter().collect();
     found.sort_by_key(|(_, group)| Reverse(size(group)));
     let more = found.len().saturating_sub(most) as u64;
