@@ -1,13 +1,13 @@
 //! Running a processor until it has caught up, for jobs that live shortly.
 
-use std::{collections::BTreeMap, pin::pin};
+use std::{collections::BTreeMap, pin::pin, sync::Arc};
 
 use changefeed_core::{ETag, Result};
 
 use crate::{
     health::{Health, LeaseHealth},
     lease::{
-        document::SignOfLife,
+        document::LeaseSummary,
         prefix::{LeasePrefix, LeaseToken},
         store::{LeaseStore, Listing, StoredLease},
     },
@@ -72,17 +72,19 @@ impl Processor {
 }
 
 /// A version of a lease, and what its owner last wrote.
-type Version = (ETag, SignOfLife);
+type Version = (ETag, Arc<LeaseSummary>);
 
 fn versions(listing: &Listing) -> BTreeMap<LeaseToken, Version> {
-    let version = |lease: &StoredLease| (lease.etag.clone(), SignOfLife::from(&lease.document));
-    listing.leases.iter().map(|lease| (lease.document.token.clone(), version(lease))).collect()
+    let version = |(lease, summary): (&StoredLease, &Arc<LeaseSummary>)| {
+        (lease.document.token.clone(), (lease.etag.clone(), Arc::clone(summary)))
+    };
+    listing.summarised().map(version).collect()
 }
 
 /// Whether nothing is left to do for the host `instance`. The owner of a lease that it has written since the `first`
 /// listing is alive and does its own work; a request of another host proves nothing.
 fn is_caught_up(listing: &Listing, instance: &str, first: &BTreeMap<LeaseToken, Version>, health: &Health) -> bool {
-    let is_done = |lease: &StoredLease| {
+    let is_done = |(lease, summary): (&StoredLease, &Arc<LeaseSummary>)| {
         let document = &lease.document;
         if let Some(own) = health.leases.iter().find(|own| own.lease == document.token) {
             return own.health == LeaseHealth::CaughtUp;
@@ -90,9 +92,9 @@ fn is_caught_up(listing: &Listing, instance: &str, first: &BTreeMap<LeaseToken, 
         let of_another = document.owner.as_deref().is_some_and(|owner| owner != instance);
         let written = first
             .get(&document.token)
-            .is_none_or(|(etag, sign)| lease.etag != *etag && !SignOfLife::from(document).is_only_asked(sign));
+            .is_none_or(|(etag, before)| lease.etag != *etag && !summary.is_only_asked(before));
         of_another && written
     };
-    let available = |lease: &&StoredLease| !lease.document.is_gone() && !lease.document.is_paused();
-    listing.leases.iter().filter(available).all(is_done)
+    let available = |lease: &StoredLease| !lease.document.is_gone() && !lease.document.is_paused();
+    listing.summarised().filter(|(lease, _)| available(lease)).all(is_done)
 }

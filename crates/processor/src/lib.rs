@@ -1,5 +1,6 @@
-//! A change feed processor, modelled on that of Azure Cosmos DB: the changes of a container reach your code, at least once,
-//! in order per partition key, spread over as many hosts as you start, resuming where it stopped, whatever crashes.
+//! A change feed processor, modelled on that of Azure Cosmos DB. It delivers the changes of a container to your code, at
+//! least once and in order per partition key. All hosts that you start share the work; after a crash another host resumes
+//! at the last checkpoint.
 //!
 //! In latest-version mode, the default, an item that changes twice quickly may arrive once, at its newest version;
 //! [`ProcessorBuilder::all_versions`] delivers every version and delete.
@@ -33,18 +34,21 @@
 //! # }
 //! ```
 //!
-//! A *processor* is a name, a monitored container and a lease container. Every processor sees every change. The *hosts* of
-//! one processor, that is processes that start it under different instance names, share its *leases*, one for each feed
-//! range of the monitored container. A lease remembers how far its range was handled.
+//! A *processor* is a name, a monitored container and a lease container. Every processor receives every change. The *hosts*
+//! of a processor are started under the same processor name and different instance names, in one process or in many. They
+//! share its *leases*, one for each feed range of the monitored container. A lease stores how far its range was handled.
 //!
-//! | for | see |
+//! A typed delegate such as the one above never sees the members that the store adds, so `deny_unknown_fields` works on its
+//! type. [`ProcessorBuilder::start_from`] also takes a moment, as [`SystemTime`](std::time::SystemTime).
+//!
+//! | topic | types |
 //! |---|---|
-//! | the code that gets the changes | [`Changes`], [`Versions`], [`RawChanges`], [`Context`], [`ManualContext`], [`ChangeInfo`] |
-//! | what it returns: all handled, a result for each item, an error | [`BatchResult`], [`ItemResult`], [`DelegateError`] |
+//! | the delegate: your code that receives the changes | [`Changes`], [`Versions`], [`RawChanges`], [`Context`], [`ManualContext`], [`ChangeInfo`] |
+//! | its result: all handled, a result for each item, an error | [`BatchResult`], [`ItemResult`], [`DelegateError`] |
 //! | items that cannot be handled | [`DeadLetter`], [`DeadLetters`] |
 //! | a running host: stop, health, notifications | [`Running`], [`Health`], [`Notification`] |
 //! | a job that ends when it has caught up | [`Processor::run_until_caught_up`] |
-//! | how far a processor is behind, and why | [`Estimator`], [`Explain`] |
+//! | the lag of a processor, and its reason | [`Estimator`], [`Explain`] |
 //! | moving, resetting, pausing a processor, releasing, exporting and importing leases | [`Control`] |
 //! | reading changes at your own pace, without leases | [`Pull`] |
 //!
@@ -52,7 +56,9 @@
 //!
 //! A change arrives at least once. It arrives again if the host crashes before the checkpoint, if the delegate fails or if
 //! a lease is lost: make the delegate idempotent, for example with [`ChangeInfo::change_id`] as a key. If the delegate
-//! fails, its batch is retried with back-off, without limit unless there is a dead-letter container.
+//! fails, its batch is retried with back-off. Without a dead-letter container that has no limit, and later changes of the
+//! same feed range wait. With [`DeadLetter`], the items that still fail after five attempts are stored in the dead-letter
+//! container, and the others of the batch are delivered.
 //!
 //! A delegate may fail with any error: `?` works on those of the standard library, on boxed ones and on `anyhow::Error`.
 //! Both anyhow and this crate have a `Context`: import that of anyhow as `use anyhow::Context as _`.

@@ -133,7 +133,7 @@ fn replay(args: &Args, scenario: Scenario) -> bool {
 
 /// Runs a fleet and reports what it did.
 fn run_fleet(args: &Args, hosts: usize, leases: usize) -> Result<(), String> {
-    let report = fleet::run(hosts, leases)?;
+    let report = fleet::run(hosts, leases, |report| eprintln!("{}", report.table().trim_end()))?;
     say(report.table().trim_end());
     let Some(path) = &args.json else { return Ok(()) };
     let json = serde_json::to_string_pretty(&report).map_err(|error| format!("write the report as JSON: {error}"))?;

@@ -8,10 +8,12 @@ use super::{
     Host,
     bootstrap::{Bootstrap, Start},
     lock::{self, Lock},
+    record::LeaseRecord,
 };
 use crate::{
     lease::{
         coverage::{self, Audit},
+        document::LeaseDocument,
         prefix::LeaseToken,
         split::moved_to,
         store::{Listing, StoredLease},
@@ -28,7 +30,7 @@ impl Host {
     /// everything was in order.
     pub(super) async fn audit(&mut self, listing: &Listing) -> Result<bool> {
         let mut live = Vec::new();
-        if listing.leases.iter().any(|lease| lease.document.range().is_none()) {
+        if listing.leases.iter().any(|lease| lease.document.has_no_range()) {
             live = self.context.monitored.feed_ranges().await?;
         }
         self.resolved = listing.resolved(&live);
@@ -71,7 +73,7 @@ impl Host {
             );
             self.report_once(format!("duplicate {}", document.id), Some(token.clone()), ErrorKind::Corrupt, message);
             let key = (document.id.clone(), document.partition_key.clone());
-            let task = self.records.get(&token).and_then(|record| record.task.as_ref());
+            let task = self.records.get(&token).and_then(LeaseRecord::task);
             if let Some(task) = task.filter(|task| task.document == key) {
                 task.commands.superseded();
                 continue;
@@ -119,11 +121,11 @@ impl Host {
     fn resolve_overlaps(&mut self, audit: &Audit) {
         let mut overlapping: BTreeMap<&LeaseToken, u32> = BTreeMap::new();
         for token in audit.overlaps.iter().flat_map(|(a, b)| [a, b]) {
-            let cycles = self.records.get(token).map_or(0, |record| record.overlap_cycles) + 1;
+            let cycles = self.records.get(token).map_or(0, LeaseRecord::overlap_cycles) + 1;
             overlapping.insert(token, cycles);
         }
         for (token, record) in self.records.iter_mut() {
-            record.overlap_cycles = overlapping.get(token).copied().unwrap_or(0);
+            record.set_overlap_cycles(overlapping.get(token).copied().unwrap_or(0));
         }
         for (token, cycles) in &overlapping {
             if let Some(commands) = self.records.task(token).filter(|_| cycles % OVERLAP_CYCLES == 0) {
@@ -195,15 +197,15 @@ impl Host {
         let error = Error::new(ErrorKind::Corrupt, format!("bug: the task of lease {token} panicked: {message}"));
         self.report(Some(token.clone()), Failure::Panic(Arc::new(error)));
         let now = self.context.runtime.monotonic();
-        let record = self.records.entry(&token);
-        record.task = None;
-        record.not_before = Some(now + self.context.options.timing.renew);
+        let own = self.records.own_mut(&token);
+        own.task = None;
+        own.not_before = Some(now + self.context.options.timing.renew);
         let release = async {
             let listing = self.context.store.list().await?;
             let session = Some(self.context.identity.session.as_str());
             let own = listing.find(&token).filter(|lease| lease.document.session() == session);
             let Some(lease) = own else { return Ok(()) };
-            let mut document = lease.document.clone();
+            let mut document = LeaseDocument::clone(&lease.document);
             end_ownership(&mut document, None);
             self.context.store.replace(&document, &lease.etag).await.map(drop)
         };

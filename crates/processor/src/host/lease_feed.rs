@@ -11,9 +11,10 @@ use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChange
 use super::record::Records;
 use crate::{
     lease::{
-        document::{LeaseSummary, SummaryRef},
+        document::LeaseSummary,
+        parsed,
         prefix::LeaseToken,
-        store::{LeaseStore, Listing, StoredLease},
+        store::{LeaseStore, Listing},
     },
     runtime::{BoxFuture, Runtime},
 };
@@ -23,7 +24,7 @@ use crate::{
 pub(crate) struct LeaseFeed {
     store: Arc<LeaseStore>,
     position: Position,
-    known: BTreeMap<LeaseToken, LeaseSummary>,
+    known: BTreeMap<LeaseToken, Arc<LeaseSummary>>,
     /// Whether everything since the last listing was or can still be read.
     whole: bool,
     /// How many writes of this host there were at the last read.
@@ -79,8 +80,8 @@ impl LeaseFeed {
 
     /// All leases as they are now.
     pub(crate) fn listed(&mut self, listing: &Listing) {
-        let summary = |lease: &StoredLease| (lease.document.token.clone(), LeaseSummary::from(&lease.document));
-        self.known = listing.leases.iter().map(summary).collect();
+        let known = listing.summarised().map(|(lease, summary)| (lease.document.token.clone(), Arc::clone(summary)));
+        self.known = known.collect();
         self.whole = matches!(self.position, Position::At(_));
     }
 
@@ -137,17 +138,19 @@ impl LeaseFeed {
         let prefix = self.store.prefix().leases();
         let mut concerned = false;
         for change in page.changes.iter().filter(|change| change.id.starts_with(&prefix)) {
-            let seen = change.current.as_deref().and_then(SummaryRef::parse);
-            let Some((Ok(has_task), seen)) = seen.map(|seen| (records.see(&seen, now), seen)) else {
+            let Some(seen) = change.current.as_deref().and_then(parsed::summary) else {
                 concerned = true;
                 continue;
             };
-            match self.known.get_mut(seen.token()) {
-                Some(known) if seen == *known => continue,
-                Some(known) => *known = LeaseSummary::from(&seen),
-                None => drop(seen.token().parse().map(|token| self.known.insert(token, LeaseSummary::from(&seen)))),
+            let has_task = records.see(&seen, now);
+            let known = self.known.get_mut(seen.token());
+            let unchanged = known.as_ref().is_some_and(|known| seen.has_same_ownership(known));
+            concerned |= !(unchanged || seen.is_undisturbed(session) && has_task);
+            // Also if nothing has changed: versions that no host knows any more are dropped.
+            match known {
+                Some(known) => *known = seen,
+                None => drop(self.known.insert(seen.token().clone(), seen)),
             }
-            concerned |= !(seen.is_undisturbed(session) && has_task);
         }
         let read = u32::try_from(page.changes.len()).unwrap_or(u32::MAX);
         if concerned { Relevance::Relevant } else { Relevance::Irrelevant { read } }

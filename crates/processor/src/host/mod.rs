@@ -29,7 +29,7 @@ use self::{
     lease_feed::{LeaseFeed, Relevance},
     lock::ForeignLock,
     read_budget::ReadBudget,
-    record::{Records, RunningTask},
+    record::{LeaseRecord, Records, RunningTask},
 };
 use crate::{
     backoff::jittered,
@@ -177,19 +177,19 @@ impl Host {
         match report {
             TaskReport::Ended(token, release) => {
                 let again = self.context.runtime.monotonic() + self.context.options.timing.expiration;
-                let record = self.records.entry(&token);
-                record.task = None;
+                let own = self.records.own_mut(&token);
+                own.task = None;
                 // The call still blocks a thread of this host.
-                record.not_before = matches!(release, Release::Lost(Loss::Blocked)).then_some(again);
+                own.not_before = matches!(release, Release::Lost(Loss::Blocked)).then_some(again);
             }
             TaskReport::Panicked(token, message) => self.release_after_panic(token, message).await,
             TaskReport::Adopted(lease) => {
                 // A cycle may have seen it in this host's name and acquired it, under a newer epoch; or its document was
                 // deleted and created again while a task still runs, which goes on or ends first.
                 let document = lease.document();
-                let record = self.records.entry(&document.token);
-                let known = record.epoch.is_some_and(|known| known >= document.epoch());
-                if let Some(range) = document.range().filter(|_| !known && record.task.is_none()) {
+                let own = self.records.own_mut(&document.token);
+                let known = own.epoch.is_some_and(|known| known >= document.epoch());
+                if let Some(range) = document.range().filter(|_| !known && own.task.is_none()) {
                     self.start(lease, range);
                 }
             }
@@ -224,9 +224,27 @@ impl Host {
         self.report_broken(&listing);
         let notified = self.notify_tasks(&listing);
         let covered = self.audit(&listing).await?;
-        let views = self.views(&listing, now);
+        let (moves, alone) = self.plan(&listing, covered && !notified, now);
+        // What is not needed any more does not wait in memory for the writes of this host.
+        let moves: Vec<_> = moves
+            .into_iter()
+            .filter_map(|one| {
+                let seen = listing.find(one.lease())?.clone();
+                Some((one, seen))
+            })
+            .collect();
+        drop(listing);
+        self.contended = self.perform(&moves, alone).await;
+        self.first_cycle = false;
+        Ok(())
+    }
+
+    /// Plans what to do at `now`; says also whether no other host owns a lease. `in_order` says that the listing showed
+    /// nothing that needs attention: then a host that has nothing to do is idle.
+    fn plan(&mut self, listing: &Listing, in_order: bool, now: Duration) -> (Vec<Move>, bool) {
+        let views = self.views(listing, now);
         let view = View {
-            me: &instance,
+            me: &self.context.identity.instance,
             leases: &views,
             max_leases: self.context.options.max_leases,
             shuffle: self.context.runtime.random(),
@@ -240,32 +258,37 @@ impl Host {
         if moves.iter().any(|one| matches!(one, Move::Steal(_))) {
             self.last_steal = Some(now);
         }
-        if covered && self.records.is_settled() && !notified && moves.is_empty() && balance::is_idle(&view) {
+        if in_order && self.records.is_settled() && moves.is_empty() && balance::is_idle(&view) {
             self.idle_since = Some(now);
         }
-        let alone = balance::is_alone(&view);
-        self.contended = self.perform(&moves, &listing, alone).await;
-        self.first_cycle = false;
-        Ok(())
+        (moves, balance::is_alone(&view))
     }
 
     /// What the balancer needs to know of each lease.
     fn views(&mut self, listing: &Listing, now: Duration) -> Vec<LeaseView> {
         for (_, record) in self.records.iter_mut() {
-            record.not_before.take_if(|until| *until <= now);
+            record.end_wait(now);
         }
-        let living =
-            |lease: &&StoredLease| self.records.get(&lease.document.token).is_some_and(|record| !record.is_silent(now));
-        let mut alive: BTreeSet<&str> =
-            listing.leases.iter().filter(living).filter_map(|lease| lease.document.owner.as_deref()).collect();
+        let living = |record: &LeaseRecord| !record.is_silent(now);
+        let mut alive: BTreeSet<&str> = self
+            .records
+            .beside(listing)
+            .filter(|(_, record)| record.is_some_and(living))
+            .filter_map(|(lease, _)| lease.document.owner.as_deref())
+            .collect();
         alive.insert(&self.context.identity.instance);
-        listing.leases.iter().map(|lease| self.view(lease, &alive, now)).collect()
+        self.records.beside(listing).map(|(lease, record)| self.view(lease, record, &alive, now)).collect()
     }
 
-    fn view(&self, lease: &StoredLease, alive: &BTreeSet<&str>, now: Duration) -> LeaseView {
+    fn view(
+        &self,
+        lease: &StoredLease,
+        record: Option<&LeaseRecord>,
+        alive: &BTreeSet<&str>,
+        now: Duration,
+    ) -> LeaseView {
         let (document, identity) = (&lease.document, &self.context.identity);
         let token = document.token.clone();
-        let record = self.records.get(&token);
         let silent = record.is_some_and(|record| record.is_silent(now));
         // A lease in this host's name that another session holds: its own past, taken back at the start, or a second
         // process with the same name.
@@ -279,11 +302,11 @@ impl Host {
         let answers = document.owner_kind() != Some(OwnerKind::Foreign);
         let lifetime = self.context.options.timing.request_lifetime();
         let requested_by = record.and_then(|record| record.requested_by(now, lifetime, |name| alive.contains(name)));
-        let blocked = record.is_some_and(|record| record.not_before.is_some());
+        let blocked = record.is_some_and(|record| record.not_before().is_some());
         let options = &self.context.options;
         let steal_after = crate::planted!(ImpatientSteal => Some(options.timing.expiration / 2); options.steal_after);
         let overdue = steal_after.is_some_and(|deadline| {
-            let pending = record.and_then(|record| record.pending);
+            let pending = record.and_then(LeaseRecord::pending);
             pending.is_some_and(|pending| now.saturating_sub(pending.since) >= deadline)
         });
         let unclaimed_after = options.timing.acquire * UNCLAIMED_INTERVALS;
@@ -293,7 +316,7 @@ impl Host {
             answers_requests: answers,
             requested_by: requested_by.filter(|_| answers).map(str::to_owned),
             available: !document.is_paused() && !document.is_gone() && !blocked && self.range_of(lease).is_some(),
-            mine_running: self.records.has_task(&token),
+            mine_running: record.is_some_and(LeaseRecord::has_task),
             unclaimed: record.and_then(|record| record.free_for(now)).is_some_and(|free| free >= unclaimed_after),
             request_overdue: overdue,
             token,
@@ -308,13 +331,14 @@ impl Host {
     /// Has the tasks of leases that others wrote into read them. Returns whether there were any.
     fn notify_tasks(&self, listing: &Listing) -> bool {
         let mut any = false;
-        for document in listing.leases.iter().map(|lease| &lease.document) {
+        for (token, task) in self.records.tasks() {
+            let Some(document) = listing.find(token).map(|lease| &lease.document) else { continue };
             let touched = document.hand_over().is_some()
                 || document.is_paused()
                 || document.session() != Some(&self.context.identity.session)
                 || document.owner.as_deref() != Some(&self.context.identity.instance);
-            if let Some(commands) = self.records.task(&document.token).filter(|_| touched) {
-                commands.refresh();
+            if touched {
+                task.commands.refresh();
                 any = true;
             }
         }
@@ -341,8 +365,8 @@ impl Host {
         };
         let name = format!("lease[{}/{token}]", self.context.name);
         let handle = AbortOnDropHandle::new(self.context.runtime.spawn(&name, Box::pin(guarded)));
-        let record = self.records.entry(&token);
-        record.epoch = Some(epoch);
-        record.task = Some(RunningTask { commands, document, _handle: handle });
+        let own = self.records.own_mut(&token);
+        own.epoch = Some(epoch);
+        own.task = Some(RunningTask { commands, document, _handle: handle });
     }
 }

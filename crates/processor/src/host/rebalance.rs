@@ -10,7 +10,7 @@ use crate::{
     lease::{
         document::LeaseDocument,
         host_context::HostContext,
-        store::{Listing, StoredLease},
+        store::StoredLease,
         writer::{Acquire, LeaseWriter},
     },
     notification::{Failure, Notification},
@@ -34,8 +34,8 @@ impl Host {
     /// Performs moves, some at a time: a store that groups writes stores them together, and a task starts as soon as its
     /// lease is owned. Returns whether free leases were left because other hosts acquire some, too.
     /// `alone` says that no other host owns a lease.
-    pub(super) async fn perform(&mut self, moves: &[Move], listing: &Listing, alone: bool) -> bool {
-        let moves = moves.iter().filter_map(|one| Some((one, listing.find(one.lease())?)));
+    pub(super) async fn perform(&mut self, moves: &[(Move, StoredLease)], alone: bool) -> bool {
+        let moves = moves.iter().map(|(one, seen)| (one, seen));
         let (contended, certain): (Vec<_>, Vec<_>) =
             moves.partition(|(one, seen)| self.is_contended(one, &seen.document));
         for some in certain.chunks(AT_ONCE) {
@@ -96,9 +96,9 @@ impl Host {
     fn moved(&mut self, one: &Move, seen: &StoredLease, moved: Result<Moved>) {
         let (token, epoch) = (one.lease(), seen.document.epoch());
         let now = self.context.runtime.monotonic();
-        let record = self.records.entry(token);
+        let own = self.records.own_mut(token);
         if !matches!(one, Move::Request(_)) {
-            record.pending = None;
+            own.pending = None;
         }
         match moved {
             Ok(Moved::Acquired(lease)) => {
@@ -109,12 +109,12 @@ impl Host {
                     self.context.notifier.notify(Notification::Stolen { lease: token.clone(), from });
                 }
             }
-            Ok(Moved::Requested) => record.pending = Some(PendingRequest { epoch, since: now }),
+            Ok(Moved::Requested) => own.pending = Some(PendingRequest { epoch, since: now }),
             Ok(Moved::Nothing) => {}
             Err(error) => {
                 if matches!(one, Move::Acquire(_) | Move::Steal(_)) {
                     // It may have been performed all the same: a split's lease under an older epoch is void then.
-                    record.epoch = Some(epoch + 1);
+                    own.epoch = Some(epoch + 1);
                 }
                 self.report(Some(token.clone()), Failure::Lease(Arc::new(error)));
             }
@@ -124,7 +124,7 @@ impl Host {
 
 async fn perform(context: &HostContext, one: &Move, seen: &StoredLease, range: Option<FeedRange>) -> Result<Moved> {
     let HostContext { store, runtime, identity, .. } = context;
-    let mut document = seen.document.clone();
+    let mut document = LeaseDocument::clone(&seen.document);
     match one {
         Move::Acquire(_) | Move::Steal(_) => {
             let Some(range) = range else { return Ok(Moved::Nothing) };

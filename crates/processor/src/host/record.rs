@@ -1,19 +1,19 @@
 //! One record per lease: everything that a host knows about it, and nowhere else.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use changefeed_core::{ETag, Result};
+use changefeed_core::ETag;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::observation::Observation;
 use crate::lease::{
-    document::{LONGEST_PROMISE, SignOfLife, SummaryRef},
+    document::{LONGEST_PROMISE, LeaseSummary},
     prefix::LeaseToken,
     signals::CommandSender,
     store::{Listing, StoredLease},
 };
 
-/// What a host knows about one lease.
+/// What a host knows about one lease. Small: in a large fleet nearly all leases are other hosts'.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseRecord {
     /// The last version that was seen.
@@ -21,11 +21,18 @@ pub(crate) struct LeaseRecord {
     /// How long its owner may be silent.
     expires_after: Duration,
     /// Who asks for it.
-    request: Option<SeenRequest>,
-    /// This host's own request for it.
-    pub(crate) pending: Option<PendingRequest>,
+    request: Option<Box<SeenRequest>>,
     /// Since when it has been seen without a living owner.
     free_since: Option<Duration>,
+    /// What this host has to do with it; none for most leases.
+    own: Option<Box<OwnState>>,
+}
+
+/// What a host itself has to do with a lease.
+#[derive(Debug, Default)]
+pub(crate) struct OwnState {
+    /// This host's own request for it.
+    pub(crate) pending: Option<PendingRequest>,
     /// For how many cycles it has overlapped others.
     pub(crate) overlap_cycles: u32,
     /// The epoch of the last task of this host.
@@ -41,7 +48,8 @@ pub(crate) struct LeaseRecord {
 struct Seen {
     /// None if the version is not known: it equals no other.
     etag: Option<ETag>,
-    sign: SignOfLife,
+    /// What was read of it.
+    summary: Arc<LeaseSummary>,
     since: Duration,
     /// For how long it was silent before that, by the store's clock; zero if that is not known, as long as any owner may be
     /// silent if the owner is known to be dead.
@@ -86,25 +94,25 @@ impl LeaseRecord {
         self.seen.as_ref().is_some_and(|seen| now.saturating_sub(seen.since) + seen.before >= self.expires_after)
     }
 
-    fn see(&mut self, etag: Option<ETag>, sign: SignOfLife, now: Duration) {
+    fn see(&mut self, etag: Option<ETag>, summary: &Arc<LeaseSummary>, now: Duration) {
         let (since, before) = match &self.seen {
             Some(seen) if seen.etag.is_some() && seen.etag == etag => return,
-            Some(seen) if sign.is_only_asked(&seen.sign) => (seen.since, seen.before),
+            Some(seen) if summary.is_only_asked(&seen.summary) => (seen.since, seen.before),
             _ => (now, Duration::ZERO),
         };
-        self.seen = Some(Seen { etag, sign, since, before });
+        self.seen = Some(Seen { etag, summary: Arc::clone(summary), since, before });
     }
 
     fn take_in(
         &mut self,
         listing: &Listing,
-        StoredLease { document, etag }: &StoredLease,
+        (StoredLease { document, etag }, summary): (&StoredLease, &Arc<LeaseSummary>),
         own_expiration: Duration,
         instance: &str,
         now: Duration,
     ) {
         let first = self.seen.is_none();
-        self.see(Some(etag.clone()), SignOfLife::from(document), now);
+        self.see(Some(etag.clone()), summary, now);
         if let Some(seen) = &mut self.seen {
             match listing.ages.get(&document.token) {
                 _ if listing.dead.contains(&document.token) => seen.before = LONGEST_PROMISE,
@@ -115,10 +123,12 @@ impl LeaseRecord {
         self.expires_after = document.expires_after(own_expiration);
         let request = document.hand_over().map(|request| request.to);
         let epoch = document.epoch();
-        self.pending.take_if(|pending| pending.epoch != epoch || request.as_deref() != Some(instance));
+        if let Some(own) = &mut self.own {
+            own.pending.take_if(|pending| pending.epoch != epoch || request.as_deref() != Some(instance));
+        }
         self.request = request.map(|to| match self.request.take() {
             Some(known) if known.to == to && known.epoch == epoch => known,
-            _ => SeenRequest { to, epoch, since: now },
+            _ => Box::new(SeenRequest { to, epoch, since: now }),
         });
         let free = document.owner.is_none() || self.is_silent(now);
         self.free_since = if free { self.free_since.or(Some(now)) } else { None };
@@ -128,7 +138,7 @@ impl LeaseRecord {
     fn leave_out(&mut self, time: Duration) {
         let seen = self.seen.iter_mut().map(|seen| &mut seen.since);
         let request = self.request.iter_mut().map(|request| &mut request.since);
-        let pending = self.pending.iter_mut().map(|pending| &mut pending.since);
+        let pending = self.own.iter_mut().filter_map(|own| own.pending.as_mut()).map(|pending| &mut pending.since);
         seen.chain(request).chain(pending).for_each(|since| *since += time);
     }
 
@@ -152,7 +162,51 @@ impl LeaseRecord {
 
     /// Whether a request, of this host or another, is open.
     fn has_request(&self) -> bool {
-        self.request.is_some() || self.pending.is_some()
+        self.request.is_some() || self.pending().is_some()
+    }
+
+    /// Whether a task of this host is on it.
+    pub(crate) fn has_task(&self) -> bool {
+        self.task().is_some()
+    }
+
+    /// This host's own request for the lease.
+    pub(crate) fn pending(&self) -> Option<PendingRequest> {
+        self.own.as_ref()?.pending
+    }
+
+    /// Its task, while this host owns it.
+    pub(crate) fn task(&self) -> Option<&RunningTask> {
+        self.own.as_ref()?.task.as_ref()
+    }
+
+    /// The moment before which this host does not acquire it.
+    pub(crate) fn not_before(&self) -> Option<Duration> {
+        self.own.as_ref()?.not_before
+    }
+
+    /// For how many cycles it has overlapped others.
+    pub(crate) fn overlap_cycles(&self) -> u32 {
+        self.own.as_ref().map_or(0, |own| own.overlap_cycles)
+    }
+
+    /// Sets for how many cycles it has overlapped others.
+    pub(crate) fn set_overlap_cycles(&mut self, cycles: u32) {
+        if cycles != self.overlap_cycles() {
+            self.own_mut().overlap_cycles = cycles;
+        }
+    }
+
+    /// What this host has to do with it, to be changed.
+    pub(crate) fn own_mut(&mut self) -> &mut OwnState {
+        self.own.get_or_insert_default()
+    }
+
+    /// Forgets a moment before which this host does not acquire it, if that has passed.
+    pub(crate) fn end_wait(&mut self, now: Duration) {
+        if let Some(own) = &mut self.own {
+            own.not_before.take_if(|until| *until <= now);
+        }
     }
 }
 
@@ -174,37 +228,72 @@ impl Records {
 
     /// Takes in a listing that was asked for at `now`. Leases that are not in it are forgotten, unless a task runs.
     pub(crate) fn take_in(&mut self, listing: &Listing, own_expiration: Duration, instance: &str, now: Duration) {
-        self.leases.retain(|token, record| record.task.is_some() || listing.find(token).is_some());
-        for lease in &listing.leases {
-            self.entry(&lease.document.token).take_in(listing, lease, own_expiration, instance, now);
+        let mut listed = listing.leases.iter().map(|lease| &lease.document.token).peekable();
+        self.leases.retain(|token, record| {
+            while listed.next_if(|listed| *listed < token).is_some() {}
+            record.has_task() || listed.peek() == Some(&token)
+        });
+        let missing: Vec<LeaseToken> = self
+            .beside(listing)
+            .filter(|(_, record)| record.is_none())
+            .map(|(lease, _)| lease.document.token.clone())
+            .collect();
+        if !missing.is_empty() {
+            // Built together: a map that grows one by one in order is half empty.
+            let new = missing.into_iter().map(|token| (token, LeaseRecord::default()));
+            self.leases = std::mem::take(&mut self.leases).into_iter().chain(new).collect();
+        }
+        let mut records = self.leases.iter_mut();
+        for (lease, summary) in listing.summarised() {
+            // Both are in the order of tokens, and now there is a record for each lease.
+            if let Some((_, record)) = records.find(|(token, _)| **token == lease.document.token) {
+                record.take_in(listing, (lease, summary), own_expiration, instance, now);
+            }
         }
     }
 
+    /// Each lease of a listing with its record. Both are in the order of tokens, so that nothing has to be looked up.
+    pub(crate) fn beside<'a>(
+        &'a self,
+        listing: &'a Listing,
+    ) -> impl Iterator<Item = (&'a StoredLease, Option<&'a LeaseRecord>)> {
+        let mut records = self.leases.iter().peekable();
+        listing.leases.iter().map(move |lease| {
+            let token = &lease.document.token;
+            while records.next_if(|(known, _)| *known < token).is_some() {}
+            (lease, records.next_if(|(known, _)| *known == token).map(|(_, record)| record))
+        })
+    }
+
+    /// The tasks of this host, by lease.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (&LeaseToken, &RunningTask)> {
+        self.leases.iter().filter_map(|(token, record)| Some((token, record.task()?)))
+    }
+
     /// Takes in one version of a lease that was read at `now`. Returns whether a task of this host is on it.
-    ///
-    /// # Errors
-    /// Its token is none.
-    pub(crate) fn see(&mut self, seen: &SummaryRef<'_>, now: Duration) -> Result<bool> {
-        let record = match self.leases.get_mut(seen.token()) {
-            Some(record) => record,
-            None => self.leases.entry(seen.token().parse()?).or_default(),
-        };
-        let etag = seen.etag().and_then(|etag| etag.parse().ok());
-        record.see(etag, SignOfLife::from(seen), now);
-        Ok(record.task.is_some())
+    pub(crate) fn see(&mut self, seen: &Arc<LeaseSummary>, now: Duration) -> bool {
+        let record = self.entry(seen.token());
+        record.see(seen.etag().cloned(), seen, now);
+        record.has_task()
     }
 
     pub(crate) fn get(&self, token: &LeaseToken) -> Option<&LeaseRecord> {
         self.leases.get(token)
     }
 
+    /// The record of a lease; a new one if there is none.
     pub(crate) fn entry(&mut self, token: &LeaseToken) -> &mut LeaseRecord {
         self.leases.entry(token.clone()).or_default()
     }
 
+    /// What this host has to do with a lease, to be changed.
+    pub(crate) fn own_mut(&mut self, token: &LeaseToken) -> &mut OwnState {
+        self.entry(token).own_mut()
+    }
+
     /// The way to send commands to the task of a lease.
     pub(crate) fn task(&self, token: &LeaseToken) -> Option<&CommandSender> {
-        self.leases.get(token)?.task.as_ref().map(|task| &task.commands)
+        self.leases.get(token)?.task().map(|task| &task.commands)
     }
 
     pub(crate) fn has_task(&self, token: &LeaseToken) -> bool {
@@ -212,7 +301,7 @@ impl Records {
     }
 
     pub(crate) fn has_tasks(&self) -> bool {
-        self.leases.values().any(|record| record.task.is_some())
+        self.leases.values().any(LeaseRecord::has_task)
     }
 
     /// Whether some owner is silent for as long as it promised.
@@ -224,7 +313,7 @@ impl Records {
     pub(crate) fn is_settled(&self) -> bool {
         self.leases
             .values()
-            .all(|record| record.free_since.is_none() && !record.has_request() && record.not_before.is_none())
+            .all(|record| record.free_since.is_none() && !record.has_request() && record.not_before().is_none())
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&LeaseToken, &mut LeaseRecord)> {
@@ -253,15 +342,18 @@ mod tests {
         let version = |etag: &'static str| Some(ETag::new(etag).unwrap());
         let mut record = LeaseRecord { expires_after: at(60), ..LeaseRecord::default() };
         assert!(!record.is_silent(at(1000)));
-        let renewed = |time: &str| SignOfLife::from(&lease(time));
-        record.see(version("\"a\""), renewed("1"), at(0));
-        record.see(version("\"a\""), renewed("1"), at(30));
+        let renewed = |time: &str| Arc::new(LeaseSummary::from(&lease(time)));
+        record.see(version("\"a\""), &renewed("1"), at(0));
+        record.see(version("\"a\""), &renewed("1"), at(30));
         assert!(!record.is_silent(at(59)) && record.is_silent(at(60)));
-        record.see(version("\"b\""), renewed("2"), at(70));
+        record.see(version("\"b\""), &renewed("2"), at(70));
         assert!(!record.is_silent(at(129)) && record.is_silent(at(130)));
         // A version that is not known, of an author that writes no time, may be a new one.
-        record.see(None, SignOfLife::default(), at(140));
-        record.see(None, SignOfLife::default(), at(150));
+        let mut untimed = lease("");
+        untimed.timestamp = None;
+        let unknown = Arc::new(LeaseSummary::from(&untimed));
+        record.see(None, &unknown, at(140));
+        record.see(None, &unknown, at(150));
         assert!(!record.is_silent(at(209)) && record.is_silent(at(210)));
     }
 
@@ -272,7 +364,7 @@ mod tests {
         let token = "0".parse().unwrap();
         let record = records.entry(&token);
         record.expires_after = at(60);
-        record.see(Some(ETag::new("\"a\"").unwrap()), SignOfLife::from(&lease("1")), at(0));
+        record.see(Some(ETag::new("\"a\"").unwrap()), &Arc::new(LeaseSummary::from(&lease("1"))), at(0));
         records.read_succeeded(at(20));
         records.read_failed();
         records.read_succeeded(at(500));
@@ -287,13 +379,13 @@ mod tests {
         let version = |etag: &'static str| Some(ETag::new(etag).unwrap());
         let mut record = LeaseRecord { expires_after: at(60), ..LeaseRecord::default() };
         let mut owned = lease("1");
-        record.see(version("\"a\""), SignOfLife::from(&owned), at(0));
+        record.see(version("\"a\""), &Arc::new(LeaseSummary::from(&owned)), at(0));
         owned.set_hand_over(Some("host-2"));
-        record.see(version("\"b\""), SignOfLife::from(&owned), at(50));
+        record.see(version("\"b\""), &Arc::new(LeaseSummary::from(&owned)), at(50));
         assert!(record.is_silent(at(60)));
         // A new owner is, whoever wrote its name.
         owned.owner = Some("host-3".into());
-        record.see(version("\"c\""), SignOfLife::from(&owned), at(70));
+        record.see(version("\"c\""), &Arc::new(LeaseSummary::from(&owned)), at(70));
         assert!(!record.is_silent(at(129)));
     }
 
@@ -301,7 +393,7 @@ mod tests {
     fn a_request_counts_for_its_lifetime_and_longer_if_its_author_is_alive() {
         let at = Duration::from_secs;
         let request = SeenRequest { to: "b".into(), epoch: 1, since: at(0) };
-        let record = LeaseRecord { request: Some(request), ..LeaseRecord::default() };
+        let record = LeaseRecord { request: Some(Box::new(request)), ..LeaseRecord::default() };
         assert_eq!(record.requested_by(at(9), at(10), |_| false), Some("b"));
         assert_eq!(record.requested_by(at(10), at(10), |_| false), None);
         assert_eq!(record.requested_by(at(99), at(10), |name| name == "b"), Some("b"));

@@ -25,6 +25,6 @@ pub use self::{
     properties::{Attempts, HandOver, OwnerKind},
     search::Search,
     status::Status,
-    summary::{LeaseSummary, SignOfLife, SummaryRef},
+    summary::{LeaseSummary, SummaryRef},
 };
 pub(crate) use self::{properties::LONGEST_PROMISE, status::one_line};

@@ -12,6 +12,7 @@ mod in_progress;
 pub(crate) mod interrupts;
 pub(crate) mod loss;
 mod pages;
+pub(crate) mod parsed;
 pub mod prefix;
 pub(crate) mod ranges;
 pub(crate) mod session;

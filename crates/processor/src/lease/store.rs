@@ -11,13 +11,14 @@ use std::{
 
 use bytes::Bytes;
 use changefeed_core::{
-    Batch, Container, ETag, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, PartitionKey, PhysicalRange, RangeId,
-    Result, Timestamp, Write,
+    Batch, Container, ETag, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, ListItems, PartitionKey, PhysicalRange,
+    RangeId, Result, Timestamp, Write,
 };
 
 use super::{
     coverage::RangeLease,
-    document::{DocumentError, LeaseDocument},
+    document::{DocumentError, LeaseDocument, LeaseSummary},
+    parsed,
     prefix::{LeasePrefix, LeaseToken},
     ranges::{Lineage, NamedRange},
     session::Session,
@@ -38,8 +39,8 @@ pub(crate) enum Layout {
 /// A lease document and the version of it that was read or written.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredLease {
-    /// The document.
-    pub(crate) document: LeaseDocument,
+    /// The document: immutable, and shared with other hosts of the process that have listed it.
+    pub(crate) document: Arc<LeaseDocument>,
     /// Its version.
     pub(crate) etag: ETag,
 }
@@ -49,6 +50,8 @@ pub(crate) struct StoredLease {
 pub(crate) struct Listing {
     /// Those that can be read, by token.
     pub(crate) leases: Vec<StoredLease>,
+    /// Their summaries, in the same order.
+    summaries: Vec<Arc<LeaseSummary>>,
     /// Those that cannot, with the reason: reported, never touched.
     pub(crate) broken: Vec<(String, DocumentError)>,
     /// Documents that claim the token of a lease in `leases`: reported, never processed.
@@ -62,15 +65,26 @@ pub(crate) struct Listing {
 impl Listing {
     /// Takes in leases in any order. Of two documents for one token the one with the higher epoch counts; at a tie the
     /// one at the earlier position: it may repeat changes, and skips none.
-    fn add_all(&mut self, mut leases: Vec<StoredLease>) {
-        leases
-            .sort_by(|a, b| a.document.token.cmp(&b.document.token).then_with(|| precedence(&a.document, &b.document)));
-        for lease in leases {
+    fn add_all(&mut self, mut leases: Vec<(StoredLease, Arc<LeaseSummary>)>) {
+        leases.sort_by(|(a, _), (b, _)| {
+            a.document.token.cmp(&b.document.token).then_with(|| precedence(&a.document, &b.document))
+        });
+        self.leases.reserve_exact(leases.len());
+        self.summaries.reserve_exact(leases.len());
+        for (lease, summary) in leases {
             match self.leases.last() {
                 Some(first) if first.document.token == lease.document.token => self.duplicates.push(lease),
-                _ => self.leases.push(lease),
+                _ => {
+                    self.leases.push(lease);
+                    self.summaries.push(summary);
+                }
             }
         }
+    }
+
+    /// The leases, each with its summary.
+    pub(crate) fn summarised(&self) -> impl Iterator<Item = (&StoredLease, &Arc<LeaseSummary>)> {
+        self.leases.iter().zip(&self.summaries)
     }
 
     /// The leases as far as coverage is concerned; those whose range cannot be determined are left out, see
@@ -139,7 +153,7 @@ impl Listing {
     }
 
     fn without_range(&self) -> impl Iterator<Item = &LeaseDocument> {
-        self.leases.iter().map(|lease| &lease.document).filter(|document| document.range().is_none())
+        self.leases.iter().map(|lease| &*lease.document).filter(|document| document.has_no_range())
     }
 
     /// The lease with this token.
@@ -241,19 +255,28 @@ impl LeaseStore {
     pub(crate) async fn list(&self) -> Result<Listing> {
         let mut listing = Listing::default();
         let mut leases = Vec::new();
-        for item in self.container.list(&self.prefix.leases()).await? {
-            match LeaseDocument::parse(&item.body) {
-                Ok(document) => {
-                    if let Some(now) = self.store_time {
-                        listing.ages.insert(document.token.clone(), age(item.timestamp, now));
+        let mut request = ListItems { id_prefix: self.prefix.leases(), ..ListItems::default() };
+        loop {
+            // Page by page: the bodies of a large fleet's leases need not be in memory all at once.
+            let page = self.container.backend().list_items(request.clone()).await?.into_value();
+            for item in page.items {
+                match parsed::document(&item.body) {
+                    Ok((document, summary)) => {
+                        if let Some(now) = self.store_time {
+                            listing.ages.insert(document.token.clone(), age(item.timestamp, now));
+                        }
+                        leases.push((StoredLease { document, etag: item.etag }, summary));
                     }
-                    leases.push(StoredLease { document, etag: item.etag });
+                    Err(error) => listing.broken.push((item.id.to_string(), error)),
                 }
-                Err(error) => listing.broken.push((item.id.to_string(), error)),
+            }
+            match page.next {
+                Some(next) => request.after = Some(next),
+                None => break,
             }
         }
         listing.add_all(leases);
-        let dead = listing.leases.iter().map(|lease| &lease.document).filter(|document| self.owner_is_dead(document));
+        let dead = listing.leases.iter().map(|lease| &*lease.document).filter(|document| self.owner_is_dead(document));
         listing.dead = dead.map(|document| document.token.clone()).collect();
         Ok(listing)
     }
@@ -277,7 +300,7 @@ impl LeaseStore {
             let message = format!("lease {} cannot be read: {error}", lease.token);
             Error::new(Error::from(error).kind(), message)
         })?;
-        Ok(Some(StoredLease { document, etag: item.etag }))
+        Ok(Some(StoredLease { document: Arc::new(document), etag: item.etag }))
     }
 
     /// One document of the container, or none if it is not there.
@@ -298,7 +321,7 @@ impl LeaseStore {
     /// Those of the store.
     pub(crate) async fn create(&self, document: LeaseDocument) -> Result<Option<StoredLease>> {
         let etag = self.create_raw(&document.id, document.partition_key.as_deref(), document.to_json()).await?;
-        Ok(etag.map(|etag| StoredLease { document, etag }))
+        Ok(etag.map(|etag| StoredLease { document: Arc::new(document), etag }))
     }
 
     /// Creates a document; `None` if it exists already.

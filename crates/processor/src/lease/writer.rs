@@ -64,7 +64,7 @@ impl LeaseWriter {
         range: &FeedRange,
         why: Acquire,
     ) -> Result<Option<Self>> {
-        let mut document = seen.document.clone();
+        let mut document = LeaseDocument::clone(&seen.document);
         // An old lease says its range from now on: after a merge nobody could tell it any more.
         document.feed_range.get_or_insert_with(|| range.clone());
         // A host of another implementation that stole the lease has copied what we wrote; its silence proves nothing.
@@ -81,7 +81,7 @@ impl LeaseWriter {
         let confirmed = runtime.monotonic();
         let own = |stored: StoredLease| Self::adopt(store, runtime, identity, stored, confirmed);
         match store.replace(&document, &seen.etag).await {
-            Ok(etag) => Ok(Some(own(StoredLease { document, etag }))),
+            Ok(etag) => Ok(Some(own(StoredLease { document: Arc::new(document), etag }))),
             Err(error) if error.effect() == Effect::Unknown => {
                 let read = store.read(&document).await?;
                 // As long as it is as it was, the write may still be performed.
@@ -139,7 +139,7 @@ impl LeaseWriter {
                 Ok(etag) => {
                     let left = document.epoch() != self.epoch;
                     let owner = document.owner.clone();
-                    self.stored = StoredLease { document, etag };
+                    self.stored = StoredLease { document: Arc::new(document), etag };
                     self.confirmed = begun;
                     return if left { Written::Transferred(owner) } else { Written::Owned(self.facts()) };
                 }
@@ -184,7 +184,7 @@ impl LeaseWriter {
         if left && written.epoch() <= stored.document.epoch() && written.owner == stored.document.owner {
             return Ok(Reread::Transferred(written.owner.clone()));
         }
-        Ok(Reread::Lost(Loss::Taken { by: stored.document.owner }))
+        Ok(Reread::Lost(Loss::Taken { by: stored.document.owner.clone() }))
     }
 
     /// Deletes the lease if nobody has changed it since; if the store refuses that, leaves a tombstone.

@@ -96,7 +96,7 @@ fn find<'a>(snapshot: &'a Snapshot, epk: &Epk) -> Option<(&'a LeaseDocument, Opt
     snapshot.leases().find_map(|lease| {
         let mut parts = snapshot.ranges_from(&lease.document).into_iter();
         let part = parts.find(|part| part.range.contains(epk))?;
-        Some((&lease.document, part.start))
+        Some((&*lease.document, part.start))
     })
 }
 

@@ -8,14 +8,14 @@ use std::{
 };
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, ErrorKind, FeedRange, Item,
-    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, StartFrom, Write, WriteResult,
-    async_trait,
+    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, ErrorKind, FeedRange, Item, ItemKey,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, StartFrom, Write, WriteResult, async_trait,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::leases::FleetLeases;
 use crate::{exec::Exec, rng::Rng};
 
 /// The time of one way over the network, in microseconds: as within a region.
@@ -106,7 +106,7 @@ impl Ownership {
 /// One host's connection to the lease container. It wakes nobody, as stores behind a network.
 #[derive(Debug)]
 pub(super) struct LeaseConnection {
-    inner: Arc<dyn Backend>,
+    inner: Arc<FleetLeases>,
     exec: Exec,
     rng: Mutex<Rng>,
     requests: Mutex<Requests>,
@@ -114,8 +114,8 @@ pub(super) struct LeaseConnection {
 }
 
 impl LeaseConnection {
-    pub(super) fn new(leases: &Container, exec: &Exec, rng: Rng, owners: &Owners) -> Arc<Self> {
-        let (inner, exec, rng) = (Arc::clone(leases.backend()), exec.clone(), Mutex::new(rng));
+    pub(super) fn new(leases: &Arc<FleetLeases>, exec: &Exec, rng: Rng, owners: &Owners) -> Arc<Self> {
+        let (inner, exec, rng) = (Arc::clone(leases), exec.clone(), Mutex::new(rng));
         Arc::new(Self { inner, exec, rng, requests: Mutex::default(), owners: Arc::clone(owners) })
     }
 

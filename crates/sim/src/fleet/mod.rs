@@ -5,6 +5,7 @@
 
 mod feed;
 mod lease_store;
+mod leases;
 mod report;
 
 use std::{
@@ -25,6 +26,7 @@ use tokio::sync::oneshot;
 use self::{
     feed::FleetFeed,
     lease_store::{LeaseConnection, Owners},
+    leases::FleetLeases,
 };
 pub use self::{
     lease_store::Requests,
@@ -60,11 +62,12 @@ const IDLE_RENEWALS: u32 = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Runs a fleet through all steps.
+/// Runs a fleet through all steps. `progress` is called after each step, with what is known so far: a large fleet takes
+/// minutes.
 ///
 /// # Errors
 /// A sentence, if the leases were not balanced in time, a change was lost or a task failed.
-pub fn run(hosts: usize, leases: usize) -> Result<Report, String> {
+pub fn run(hosts: usize, leases: usize, progress: fn(&Report)) -> Result<Report, String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().map_err(|error| format!("start a runtime: {error}"))?;
     runtime.block_on(async {
@@ -73,7 +76,7 @@ pub fn run(hosts: usize, leases: usize) -> Result<Report, String> {
         let (done, report) = oneshot::channel();
         let halt = exec
             .run(async move {
-                drop(done.send(fleet.steps(hosts).await));
+                drop(done.send(fleet.steps(hosts, progress).await));
             })
             .await;
         let report = report.await;
@@ -88,7 +91,7 @@ pub fn run(hosts: usize, leases: usize) -> Result<Report, String> {
 struct Fleet {
     exec: Exec,
     feed: Arc<FleetFeed>,
-    leases: Container,
+    leases: Arc<FleetLeases>,
     count: usize,
     hosts: Vec<HostHandle>,
     /// The number of the next host.
@@ -124,7 +127,7 @@ impl Fleet {
         Ok(Self {
             exec: exec.clone(),
             feed: Arc::new(FleetFeed::new(monitored.identity().clone(), count)?),
-            leases: database.container("leases").create().await?,
+            leases: FleetLeases::new(&database.container("leases").create().await?),
             count,
             hosts: Vec::new(),
             next: 0,
@@ -135,20 +138,25 @@ impl Fleet {
         })
     }
 
-    async fn steps(mut self, hosts: usize) -> Result<Report, String> {
+    async fn steps(mut self, hosts: usize, progress: fn(&Report)) -> Result<Report, String> {
+        let mut report = Report { hosts, leases: self.count, steps: Vec::new(), idle: None };
         // The leases are created by a host that stops at once, so that the start shows acquisition alone.
         self.start(1);
         self.balanced("creation of the leases").await?;
         self.stop(1).await?;
         self.write_changes();
-        let mut steps = vec![self.step("start", |fleet| fleet.start(hosts)).await?];
+        report.steps.push(self.step("start", |fleet| fleet.start(hosts)).await?);
+        progress(&report);
         self.writing.store(false, Ordering::Relaxed);
         self.exec.sleep(SETTLING).await;
-        let idle = self.idle_minute().await;
+        report.idle = Some(self.idle_minute().await);
+        progress(&report);
         self.writing.store(true, Ordering::Relaxed);
-        steps.push(self.step("+1", |fleet| fleet.start(1)).await?);
-        steps.push(self.step("x2", |fleet| fleet.start(hosts.saturating_sub(1))).await?);
-        steps.push(self.halve(hosts).await?);
+        report.steps.push(self.step("+1", |fleet| fleet.start(1)).await?);
+        progress(&report);
+        report.steps.push(self.step("x2", |fleet| fleet.start(hosts.saturating_sub(1))).await?);
+        progress(&report);
+        report.steps.push(self.halve(hosts).await?);
         self.writing.store(false, Ordering::Relaxed);
         self.exec.sleep(MINUTE).await;
         let (written, delivered) = (self.feed.written(), self.deliveries.lock().delivered.len());
@@ -157,7 +165,7 @@ impl Fleet {
         }
         let left = self.hosts.len();
         self.stop(left).await?;
-        Ok(Report { hosts, leases: self.count, steps, idle })
+        Ok(report)
     }
 
     /// Changes the number of hosts and waits for the balance.

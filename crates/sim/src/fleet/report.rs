@@ -15,8 +15,8 @@ pub struct Report {
     pub leases: usize,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// A time in which nothing happens, after the start.
-    pub idle: IdleMinute,
+    /// A time in which nothing happens, after the start; `None` before it was measured.
+    pub idle: Option<IdleMinute>,
 }
 
 /// One change of the number of hosts.
@@ -74,8 +74,9 @@ impl Report {
             )
             .expect("invariant: a string takes all text");
         }
+        let Some(idle) = &self.idle else { return text };
         let IdleMinute { writes_per_lease, writes_allowed, most_reads, reads_allowed, mean_reads, mean_documents } =
-            &self.idle;
+            idle;
         writeln!(
             text,
             "\nidle, per host and minute: {writes_per_lease:.2} writes for each lease (one per renewal: \

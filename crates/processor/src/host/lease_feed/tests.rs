@@ -44,14 +44,14 @@ async fn listening() -> (Container, Arc<LeaseStore>, LeaseFeed, Records) {
         document: (String::new(), None),
         _handle: AbortOnDropHandle::new(handle),
     };
-    records.entry(&"0".parse().expect("token")).task = Some(task);
+    records.own_mut(&"0".parse().expect("token")).task = Some(task);
     (leases, store, feed, records)
 }
 
 async fn change(store: &LeaseStore, token: &str, change: impl Fn(&mut LeaseDocument)) {
     let listing = store.list().await.expect("list");
     let lease = listing.find(&token.parse().expect("token")).expect("lease");
-    let mut document = lease.document.clone();
+    let mut document = LeaseDocument::clone(&lease.document);
     change(&mut document);
     store.replace(&document, &lease.etag).await.expect("replace");
 }
@@ -91,4 +91,37 @@ async fn requests_releases_grants_pauses_and_new_leases_are_relevant() {
     assert_eq!(relevance(&mut feed, &mut records).await, Relevance::Relevant);
     leases.upsert(&json!({"id": id, "LeaseToken": 7})).await.expect("upsert");
     assert_eq!(relevance(&mut feed, &mut records).await, Relevance::Relevant, "a document that cannot be read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_follow_listings_and_outlive_them_while_a_task_runs() {
+    let (_, store, _, mut records) = listening().await;
+    let token = |text: &str| text.parse::<LeaseToken>().expect("token");
+    let take_in = |listing: &Listing, records: &mut Records| {
+        records.take_in(listing, Duration::from_secs(60), "me", Duration::from_secs(1));
+    };
+    let listed = |listing: &Listing, records: &Records| -> Vec<(String, bool)> {
+        let tokens =
+            records.beside(listing).map(|(lease, record)| (lease.document.token.to_string(), record.is_some()));
+        tokens.collect()
+    };
+    let both = store.list().await.expect("list");
+    assert_eq!(listed(&both, &records), [("0".to_owned(), true), ("1".to_owned(), false)]);
+    take_in(&both, &mut records);
+    assert_eq!(listed(&both, &records), [("0".to_owned(), true), ("1".to_owned(), true)]);
+    for lease in &both.leases {
+        store.delete(lease).await.expect("delete");
+    }
+    for (text, range) in [("00", "-40"), ("05", "40-FF")] {
+        let (token, range) = (token(text), range.parse().expect("range"));
+        let id = store.lease_id(&token);
+        let lease = LeaseDocument::new(id, None, LeaseVersion::Range, token, range, Mode::LatestVersion);
+        store.create(lease).await.expect("create");
+    }
+    let children = store.list().await.expect("list");
+    take_in(&children, &mut records);
+    assert_eq!(listed(&children, &records), [("00".to_owned(), true), ("05".to_owned(), true)]);
+    assert!(records.has_task(&token("0")), "its task still runs");
+    assert!(records.get(&token("1")).is_none(), "nobody works on it");
+    assert_eq!(records.tasks().count(), 1);
 }

@@ -143,6 +143,16 @@ impl LeaseDocument {
         self.feed_range.clone().or_else(in_token)
     }
 
+    /// Whether [`LeaseDocument::range`] is none.
+    pub fn has_no_range(&self) -> bool {
+        self.feed_range.is_none() && self.range().is_none()
+    }
+
+    /// The version that the store wrote into the document.
+    pub(super) fn stored_etag(&self) -> Option<&str> {
+        self.stored_etag.as_deref()
+    }
+
     /// Writes down that the lease is written at this moment.
     pub fn touch(&mut self, now: Timestamp) {
         self.timestamp = Some(iso::iso(now));

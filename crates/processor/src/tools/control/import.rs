@@ -149,7 +149,7 @@ impl Import {
         let deletes = existing.clone().filter(|lease| !imported.contains(&lease.document.token)).cloned().collect();
         let leases = documents.into_values().map(|mut document| {
             let existing = listing.find(&document.token).filter(|lease| lease.document.id == document.id).cloned();
-            raise(&mut document, existing.as_ref().map(|lease| &lease.document));
+            raise(&mut document, existing.as_ref().map(|lease| &*lease.document));
             (document, existing)
         });
         Ok(Plan { info, leases: leases.collect(), deletes, store })

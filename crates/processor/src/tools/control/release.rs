@@ -188,7 +188,7 @@ async fn set_paused(snapshot: &Snapshot, lease: &StoredLease, paused: bool) -> R
 
 /// Frees a lease as it was seen: any write in between is a sign of life. Returns whether it is free.
 async fn free_dead(snapshot: &Snapshot, lease: &StoredLease, now: Timestamp) -> Result<bool> {
-    let mut document = lease.document.clone();
+    let mut document = LeaseDocument::clone(&lease.document);
     // As for a host that takes an expired lease: the batch after the checkpoint may have crashed the owner.
     if document.owner_kind() != Some(OwnerKind::Foreign) {
         document.count_crash();

@@ -21,7 +21,7 @@ pub(super) async fn update(
 ) -> Result<()> {
     let mut current = seen.clone();
     for _ in 0..CONFLICT_TRIES {
-        let mut document = current.document.clone();
+        let mut document = LeaseDocument::clone(&current.document);
         change(&mut document);
         match store.replace(&document, &current.etag).await {
             Ok(_) => return Ok(()),

@@ -107,7 +107,7 @@ impl Explain {
         let (snapshot, now) = (&snapshot, runtime.wall());
         let one = |lease: &StoredLease| {
             let liveness = self.liveness(lease, before.as_ref(), now);
-            let document = lease.document.clone();
+            let document = LeaseDocument::clone(&lease.document);
             let explained: BoxFuture<'_, Result<Explanation>> = Box::pin(self.explain(snapshot, document, liveness));
             explained
         };
