@@ -88,10 +88,14 @@ impl Inner {
         self.mode == ExecutionMode::Inline
     }
 
+    /// Bytes of all records in the log.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.state.read().segments.0.values().map(|segment| segment.used).sum()
+    }
+
     /// How long the next segment should be: short while the store is small.
     pub(crate) fn next_segment_bytes(&self) -> u64 {
-        let used: u64 = self.state.read().segments.0.values().map(|segment| segment.used).sum();
-        (used / 4).clamp(SMALLEST_SEGMENT_BYTES.min(self.segment_bytes), self.segment_bytes)
+        (self.used_bytes() / 4).clamp(SMALLEST_SEGMENT_BYTES.min(self.segment_bytes), self.segment_bytes)
     }
 
     /// Wakes the maintenance thread, which looks for segments to compact.

@@ -36,6 +36,11 @@ const BUSY_MAINTENANCE_MS: u64 = 2000;
 /// How long compaction waits after a failure before it tries again.
 const MAINTENANCE_PAUSE: Duration = Duration::from_secs(5);
 
+/// What compaction keeps in reserve for a full disk: this part of the log, but at least and at most so many bytes.
+const RESERVE_PART: u64 = 16;
+const SMALLEST_RESERVE_BYTES: u64 = 64 * 1024;
+const LARGEST_RESERVE_BYTES: u64 = 1024 * 1024;
+
 /// What handles share with the threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -50,6 +55,8 @@ pub(crate) struct Shared {
     /// There were commits since the last idle moment.
     unmaintained: AtomicBool,
     spare: SpareSlot,
+    /// See [`Shared::prepare_reserve`].
+    reserve: Mutex<Option<Spare>>,
     /// So that no two spares have one name: the one before may still be in use.
     spares_made: AtomicU64,
 }
@@ -75,6 +82,7 @@ impl Shared {
             busy: AtomicBool::new(false),
             unmaintained: AtomicBool::new(true),
             spare,
+            reserve: Mutex::default(),
             spares_made: AtomicU64::new(0),
         }
     }
@@ -227,36 +235,61 @@ impl Shared {
             }
         }
         // After compaction, which may have made room for it.
-        let prepared = self.prepare_spare();
+        let prepared = self.prepare_reserve().and_then(|()| self.prepare_spare());
         self.inner.health.note(Task::Prepare, &prepared);
         // A store without a spare makes one when it needs it, so this alone is no failure.
         Ok(())
     }
 
-    /// Compacts. On a full disk the file that waits for the next segment goes, and the segment with least in it is
-    /// rewritten: that needs little room and frees much.
+    /// Compacts. On a full disk the file that waits for the next segment goes, then the one that is kept for this case, and
+    /// the segment with least in it is rewritten: that needs little room and frees much.
     fn compact_even_if_full(&self, tolerance: Tolerance) -> Result<bool> {
-        match compaction::compact_once(&self.inner, &self.committer, tolerance) {
-            Err(error) if is_full(&error) => {
-                if let Some(spare) = self.spare.lock().take() {
-                    tracing::warn!("the disk is full: compaction takes the room of the next segment");
-                    spare.discard(&*self.inner.vfs);
-                }
-                compaction::compact_once(&self.inner, &self.committer, Tolerance { alone: true, ..tolerance })
+        let mut compacted = compaction::compact_once(&self.inner, &self.committer, tolerance);
+        for (room, whose) in [(&*self.spare, "of the next segment"), (&self.reserve, "in reserve")] {
+            if !compacted.as_ref().is_err_and(is_full) {
+                break;
             }
-            other => other,
+            if let Some(spare) = room.lock().take() {
+                tracing::warn!("the disk is full: compaction takes the room {whose}");
+                spare.discard(&*self.inner.vfs);
+            }
+            let alone = Tolerance { alone: true, ..tolerance };
+            compacted = compaction::compact_once(&self.inner, &self.committer, alone);
         }
+        if compacted.is_err() {
+            // Before the committer takes it. If that fails, too, there is none until something is freed.
+            drop(self.prepare_reserve());
+        }
+        compacted
+    }
+
+    /// Makes the file whose room compaction takes on a full disk: without it, a disk that commits have filled up to the last
+    /// byte would stay full whatever is deleted. As long as a small part of the log, since it holds what is still needed
+    /// of a segment that is mostly dead.
+    fn prepare_reserve(&self) -> Result<()> {
+        let bytes = (self.inner.used_bytes() / RESERVE_PART).clamp(SMALLEST_RESERVE_BYTES, LARGEST_RESERVE_BYTES);
+        let is_enough = |spare: &Spare| spare.bytes().is_ok_and(|present| present * 2 >= bytes);
+        if self.reserve.lock().as_ref().is_some_and(is_enough) {
+            return Ok(());
+        }
+        if let Some(short) = self.reserve.lock().take() {
+            short.discard(&*self.inner.vfs);
+        }
+        *self.reserve.lock() = Some(self.make_spare("reserve room for compaction", bytes)?);
+        Ok(())
     }
 
     fn prepare_spare(&self) -> Result<()> {
         if self.spare.lock().is_some() {
             return Ok(());
         }
-        let name = format!("spare-{}.tmp", self.spares_made.fetch_add(1, Ordering::Relaxed));
-        let made = Spare::prepare(&*self.inner.vfs, &name, self.inner.next_segment_bytes());
-        let spare = made.map_err(|error| crate::log::io_error("prepare a segment", error))?;
-        *self.spare.lock() = Some(spare);
+        *self.spare.lock() = Some(self.make_spare("prepare a segment", self.inner.next_segment_bytes())?);
         Ok(())
+    }
+
+    fn make_spare(&self, what: &str, bytes: u64) -> Result<Spare> {
+        let name = format!("spare-{}.tmp", self.spares_made.fetch_add(1, Ordering::Relaxed));
+        Spare::prepare(&*self.inner.vfs, &name, bytes).map_err(|error| crate::log::io_error(what, error))
     }
 }
 

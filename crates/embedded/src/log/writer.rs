@@ -191,6 +191,11 @@ impl Spare {
         }
     }
 
+    /// How long the file is.
+    pub(crate) fn bytes(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
     /// Removes the file. If it stays, it is removed when the folder is next opened.
     pub(crate) fn discard(self, vfs: &dyn Vfs) {
         drop(vfs.remove(&self.name));
