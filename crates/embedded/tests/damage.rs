@@ -509,6 +509,49 @@ fn damage_in_replaced_data_is_reported_and_compacted_away() {
     assert!(!ids.contains(&"1".to_owned()), "the damaged version has not come back");
 }
 
+/// Damage that comes while the store is open, in a version that is replaced afterwards, is compacted away, so that the next
+/// start does not depend on it; damage in what is needed stops compaction.
+#[test]
+fn damage_that_comes_later_is_compacted_away_once_the_record_is_replaced() {
+    let disk = MemoryDisk::unreliable();
+    let open = || Engine::builder().segment_bytes(64 * 1024).open_on(disk.clone());
+    let engine = open().unwrap();
+    let container = now(engine.database("shop").container("orders").create()).unwrap();
+    let write = |id: &str, text: &str| {
+        let filler = text.repeat(500);
+        now(container.upsert(&json!({"id": id, "filler": filler}))).unwrap();
+    };
+    for (id, text) in [("1", "old"), ("2", "mid")] {
+        write(id, text);
+    }
+    let name = "00000001-00000001.log";
+    let at = {
+        let bytes = &read(&disk)[name];
+        bytes.windows(9).position(|window| window == b"oldoldold").unwrap()
+    };
+    disk.tamper(name, |bytes| bytes[at + 700] ^= 1);
+    // Ends the segment, which is mostly dead then.
+    for _ in 0..60 {
+        write("3", "xyz");
+    }
+    assert_eq!(now(engine.settle()).unwrap_err().kind(), ErrorKind::Corrupt, "item 1 is needed and damaged");
+    let newest = ["new", "far", "end"].map(|text| {
+        write("1", text);
+        now(container.read_item("1", "1")).unwrap().lsn
+    });
+    now(engine.settle()).unwrap();
+    engine.verify().unwrap();
+    assert_eq!(engine.health().problems, Vec::<String>::new());
+    drop((container, engine));
+    let engine = open().unwrap();
+    let container = now(engine.catalog().container("shop", "orders")).unwrap();
+    let item = now(container.read_item("1", "1")).unwrap();
+    assert!(String::from_utf8_lossy(&item.body).contains("endend") && item.lsn == newest[2]);
+    assert_eq!(now(container.list("")).unwrap().len(), 3);
+    let next = now(container.upsert(&json!({"id": "4"}))).unwrap().lsn;
+    assert!(next > newest[2], "{next} is not above {}", newest[2]);
+}
+
 /// Wherever a record is damaged, a store that opens has everything.
 #[test]
 fn no_damage_passes_for_replaced_data_that_is_not() {

@@ -56,6 +56,7 @@ async fn write(container: &Container, id: u64) -> Result<(), ErrorKind> {
     container.upsert(&item).await.map(drop).map_err(|error| error.kind())
 }
 
+#[expect(clippy::disallowed_methods, reason = "compaction is a thread, which takes real time")]
 async fn fill_and_free(folder: &Path) {
     let engine = Engine::open(folder.join("store")).expect("open");
     let container = engine.database("d").container("c").partition_key("/pk").create().await.expect("create");

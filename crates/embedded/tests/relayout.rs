@@ -1,11 +1,13 @@
 //! Splits and merges of long ranges, while writers, readers and compaction go on.
 
+#![expect(clippy::disallowed_methods, reason = "writers and readers are tasks that only these tests know")]
+
 use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -77,7 +79,7 @@ async fn ranges(container: &Container) -> Vec<PhysicalRange> {
 type Versions = BTreeMap<String, Vec<Option<u64>>>;
 
 /// Writes until it is stopped: creates, replaces and deletes items of some keys. Returns what was acknowledged.
-fn write(container: Container, writer: u64, stop: Arc<AtomicBool>, written: Arc<AtomicU64>) -> JoinHandle<Versions> {
+fn write(container: Container, writer: u64, stop: Arc<AtomicBool>) -> JoinHandle<Versions> {
     tokio::spawn(async move {
         let mut versions = Versions::new();
         for number in 0.. {
@@ -93,7 +95,6 @@ fn write(container: Container, writer: u64, stop: Arc<AtomicBool>, written: Arc<
                 container.upsert(&json!({"id": "x", "pk": key, "n": number})).await.expect("upsert");
                 of_key.push(Some(number));
             }
-            written.fetch_add(1, Ordering::Relaxed);
         }
         versions
     })
@@ -155,23 +156,16 @@ async fn writers_and_readers_go_on_while_a_long_range_is_split_and_merged() {
     fill(&container).await;
     let now = ReadChanges::new(FeedRange::full(), StartFrom::Now).mode(Mode::AllVersions);
     let start = container.read_changes(now).await.expect("read").continuation.clone();
-    let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let writers: Vec<_> =
-        (0..3).map(|number| write(container.clone(), number, Arc::clone(&stop), Arc::clone(&written))).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..3).map(|number| write(container.clone(), number, Arc::clone(&stop))).collect();
     let read_to_end = Arc::new(AtomicBool::new(false));
     let reader = follow(container.clone(), vec![(FeedRange::full(), start.clone().into())], Arc::clone(&read_to_end));
     let catalog = engine.catalog();
     for _ in 0..2 {
         let parent = ranges(&container).await.remove(0);
-        let before = written.load(Ordering::Relaxed);
         let children = catalog.split("d", "c", &parent.id, None).await.expect("split");
-        let during_split = written.load(Ordering::Relaxed) - before;
         assert_eq!(ranges(&container).await, children);
-        let before = written.load(Ordering::Relaxed);
         catalog.merge("d", "c", [&children[0].id, &children[1].id]).await.expect("merge");
-        let during_merge = written.load(Ordering::Relaxed) - before;
-        // Three writers that had to wait for all of it would get in at most one write each before and after it.
-        assert!(during_split > 6 && during_merge > 6, "{during_split} writes in a split, {during_merge} in a merge");
     }
     stop.store(true, Ordering::Relaxed);
     let mut acknowledged = Versions::new();
@@ -200,6 +194,38 @@ async fn writers_and_readers_go_on_while_a_long_range_is_split_and_merged() {
     let items = container.list("").await.expect("list").len() as u64;
     assert!(items >= KEYS * ITEMS_PER_KEY, "{items} items");
     engine.close().await.expect("close");
+}
+
+async fn newest(container: &Container, range: &PhysicalRange) -> u64 {
+    let now = ReadChanges::new(range.range.clone(), StartFrom::Now);
+    container.read_changes(now).await.expect("read").newest_lsn.get()
+}
+
+/// A write that is submitted after a split goes to the parent if it need not wait: then both children continue above it. If it
+/// had to wait, only the child that it goes to would.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_comes_during_a_split_does_not_wait_for_it() {
+    let folder = Folder::new("during");
+    let engine = folder.open();
+    let container = create(&engine).await;
+    fill(&container).await;
+    let catalog = engine.catalog();
+    // On a busy machine this task may not get to the write before the split is done.
+    for _ in 0..20 {
+        let parent = ranges(&container).await.remove(0);
+        let before = newest(&container, &parent).await;
+        let item = json!({"id": "x", "pk": "during"});
+        let (children, written) = tokio::join!(catalog.split("d", "c", &parent.id, None), container.upsert(&item));
+        let (children, written) = (children.expect("split"), written.expect("write").lsn.get());
+        assert_eq!(written, before + 1);
+        let ends = [newest(&container, &children[0]).await, newest(&container, &children[1]).await];
+        if ends == [written, written] {
+            engine.close().await.expect("close");
+            return;
+        }
+        catalog.merge("d", "c", [&children[0].id, &children[1].id]).await.expect("merge");
+    }
+    panic!("all writes waited for the split");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,10 @@
 //! Compaction: rewriting segments without the records that mean nothing any more. Order is kept, so the log stays
 //! the feed.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use changefeed_core::{Epk, ItemId, Result};
 use parking_lot::Mutex;
@@ -151,6 +154,8 @@ struct Rewrite<'a> {
     dropped: Vec<Found>,
     /// What the inputs say about records that were dropped before, with their containers.
     watermarks: Vec<(u32, Watermark)>,
+    /// Whether records were dropped that cannot be read.
+    has_dropped_damage: bool,
 }
 
 impl<'a> Rewrite<'a> {
@@ -176,6 +181,7 @@ impl<'a> Rewrite<'a> {
             moved: Vec::new(),
             dropped: Vec::new(),
             watermarks: Vec::new(),
+            has_dropped_damage: false,
         })
     }
 
@@ -183,12 +189,14 @@ impl<'a> Rewrite<'a> {
         let bytes = recovery::read_file(input)?;
         let mut found = Vec::new();
         let mut scratch = Segment::new(input.span, Arc::clone(&input.file));
-        let (watermarks, mut damaged) = (&mut self.watermarks, None);
+        let (watermarks, mut damaged) = (&mut self.watermarks, BTreeSet::new());
         let known = self.inner.state.read().damaged.clone();
         recovery::read_segment(&mut scratch, &bytes, false, &mut |location, record| {
             let header = &record.header;
             if !record.is_whole && !known.contains(&(location.segment, location.offset)) {
-                damaged.get_or_insert(location);
+                // Nothing that it says can be trusted.
+                damaged.insert(location.offset);
+                return;
             }
             if header.kind == RecordKind::Watermark {
                 let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.change_id.lsn, header.previous.lsn);
@@ -199,8 +207,8 @@ impl<'a> Rewrite<'a> {
                 found.push(Found { kind, container, key, change_id, number: header.document_number, location });
             }
         })?;
-        if let Some(location) = damaged {
-            return Err(damaged_record(input.span, location));
+        if !damaged.is_empty() {
+            self.drop_damaged(input.span, &damaged)?;
         }
         while !found.is_empty() {
             let rest = found.split_off(found.len().min(512));
@@ -217,6 +225,24 @@ impl<'a> Rewrite<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Leaves out records that were damaged while the store was open, if nobody needs them. The index was made when they
+    /// were whole, and knows where everything lies that is needed.
+    fn drop_damaged(&mut self, span: Span, offsets: &BTreeSet<u32>) -> Result<()> {
+        let state = self.inner.state.read();
+        let is_damaged = |location: &Location| location.segment == span.first && offsets.contains(&location.offset);
+        let mut needed = state.indexes.values().flat_map(ContainerIndex::entries).map(|entry| entry.location);
+        if let Some(location) = needed.find(is_damaged) {
+            return Err(damaged_record(span, location));
+        }
+        tracing::warn!(
+            segment = span.file_name(),
+            records = offsets.len(),
+            "compaction drops damaged, replaced records"
+        );
+        self.has_dropped_damage = true;
         Ok(())
     }
 
@@ -250,7 +276,12 @@ impl<'a> Rewrite<'a> {
             (found.container, Watermark { epk: found.key.epk.clone(), lsn, purged: 0, number })
         });
         let gone = std::mem::take(&mut self.watermarks).into_iter().chain(dropped);
-        for (container, watermark) in necessary(&self.inner.state.read(), gone) {
+        let watermarks = {
+            let state = self.inner.state.read();
+            // What damaged records said of LSNs and history, nobody can read: so everything that is known is written down.
+            if self.has_dropped_damage { all_watermarks(&state) } else { necessary(&state, gone) }
+        };
+        for (container, watermark) in watermarks {
             append_watermark(&mut self.frame, container, &watermark);
         }
         if !self.frame.is_empty() {
@@ -309,6 +340,21 @@ impl<'a> Rewrite<'a> {
 
 fn is_needed(state: &State, found: &Found) -> bool {
     state.indexes.get(&found.container).is_some_and(|index| index.needs(&found.key.epk, found.change_id))
+}
+
+/// What is used up and gone in each part of each range.
+fn all_watermarks(state: &State) -> Vec<(u32, Watermark)> {
+    let ranges = state
+        .indexes
+        .iter()
+        .flat_map(|(container, index)| index.ranges().iter().map(move |range| (*container, index.number, range)));
+    let parts = ranges.flat_map(|(container, number, range)| {
+        range.horizon.parts().iter().map(move |part| {
+            let epk = part.range.min_inclusive().clone();
+            (container, Watermark { epk, lsn: range.lsn, purged: part.lsn, number })
+        })
+    });
+    parts.collect()
 }
 
 /// Of what is known of dropped records, one watermark for each part of a range, where no other record says the same: where
