@@ -4,7 +4,7 @@ mod shop;
 
 use std::time::Duration;
 
-use changefeed::{LeaseTiming, Running};
+use changefeed::{LeaseTiming, Running, core::Timestamp};
 use serde_json::{Value, json};
 use shop::{Calls, Seen, Shop, pass, start_slow, until, until_async};
 
@@ -184,4 +184,45 @@ async fn hosts_of_different_timings_share_leases_without_stealing_from_each_othe
     assert_eq!(epochs().await, before, "no lease changes hands");
     first.stop().await.expect("stop");
     second.stop().await.expect("stop");
+}
+
+/// Whether a lease was written not long ago by the store's time, as a .NET host would judge it: neither expired nor in the
+/// future.
+fn is_fresh(shop: &Shop, lease: &Value) -> bool {
+    let written = lease["timestamp"].as_str().expect("timestamp");
+    // Texts of one form compare as their times do.
+    let text = |time: Timestamp| {
+        let moment = time::OffsetDateTime::from_unix_timestamp(i64::try_from(time.as_secs()).expect("a time"));
+        let moment = moment.expect("a time");
+        format!("{}T{:02}:{:02}:{:02}", moment.date(), moment.hour(), moment.minute(), moment.second())
+    };
+    let now = shop.clock.now();
+    let (first, last) = (now.saturating_sub(Duration::from_secs(10)), now.saturating_add(Duration::from_secs(1)));
+    (text(first).as_str()..=text(last).as_str()).contains(&&written[..19])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timestamp_of_a_lease_is_the_stores_time_although_the_clock_of_the_host_is_off() {
+    for off in [-600_000, 600_000, -3_600_000] {
+        let shop = Shop::new(2).await;
+        shop.write(0..20, 1).await;
+        let seen = Seen::default();
+        let running = shop::start(shop.processor("worker-1").runtime(shop.runtime_with_clock_off_by(off)), &seen).await;
+        // From the first moment on that it owns something, through checkpoints and renewals.
+        until_async("two leases", async || shop.owner("0").await.is_some() && shop.owner("1").await.is_some()).await;
+        for _ in 0..30 {
+            for (token, lease) in shop.lease_documents().await {
+                assert!(is_fresh(&shop, &lease), "off by {off}: lease {token}: {}", lease["timestamp"]);
+            }
+            pass(Duration::from_secs(1)).await;
+            shop.clock.advance(Duration::from_secs(1));
+        }
+        shop.split(0).await;
+        shop.write(20..40, 1).await;
+        until("delivery", || seen.len() == 40).await;
+        running.stop().await.expect("stop");
+        for (token, lease) in shop.lease_documents().await {
+            assert!(is_fresh(&shop, &lease), "off by {off}: lease {token}: {}", lease["timestamp"]);
+        }
+    }
 }

@@ -118,7 +118,7 @@ impl Split<'_> {
         document.set_epoch(1);
         document.set_session(Some(&identity.session));
         document.set_promise(&identity.instance, identity.expiration);
-        document.touch(runtime.wall());
+        document.touch(store.time(runtime.wall()));
         let begun = runtime.monotonic();
         let stored = match store.create(document.clone()).await {
             Ok(None) => {

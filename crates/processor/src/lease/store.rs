@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use changefeed_core::{
     Batch, Container, ETag, Error, ErrorKind, FeedRange, Item, ItemId, ItemKey, ListItems, PartitionKey, PhysicalRange,
-    RangeId, Result, Timestamp, Write,
+    RangeId, Result, Timestamp, Write, WriteResult,
 };
 
 use super::{
@@ -26,6 +26,10 @@ use super::{
 
 /// The unit in which stores may count the time.
 const TIME_UNIT: Duration = Duration::from_secs(1);
+
+/// How much later than noted in it a write may be performed before clocks are taken to differ: a slow write must not look
+/// like a wrong clock, and .NET hosts give an owner 60 s.
+const TOLERATED_MILLIS: u64 = 5_000;
 
 /// How lease documents are keyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +179,8 @@ pub(crate) struct LeaseStore {
     process: Option<u64>,
     /// How many writes of this host have succeeded.
     writes: Arc<AtomicU64>,
+    /// How far the store's clock is ahead of this host's, in milliseconds; 0 if they agree or nobody knows yet.
+    ahead: Arc<AtomicI64>,
 }
 
 impl LeaseStore {
@@ -196,7 +202,15 @@ impl LeaseStore {
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
         };
-        Ok(Self { container, prefix, layout, store_time: None, process: None, writes: Arc::default() })
+        Ok(Self {
+            container,
+            prefix,
+            layout,
+            store_time: None,
+            process: None,
+            writes: Arc::default(),
+            ahead: Arc::default(),
+        })
     }
 
     /// Says that the container is in this process. Listings then tell which owners died: with another process, or because
@@ -352,6 +366,56 @@ impl LeaseStore {
         versioned(self.write(&document.id, document.partition_key.as_deref(), write).await?)
     }
 
+    /// Replaces one version of a lease and notes in it when, by the store's clock; returns the new version. `wall` is the
+    /// time of this host, whose clock may be wrong: .NET hosts would take the owner for dead, or a dead one for alive.
+    ///
+    /// # Errors
+    /// As for [`LeaseStore::replace`].
+    pub(crate) async fn replace_at(
+        &self,
+        document: &mut LeaseDocument,
+        version: &ETag,
+        wall: Timestamp,
+    ) -> Result<ETag> {
+        let noted = self.time(wall);
+        document.touch(noted);
+        let write = Write::Replace { body: Bytes::from(document.to_json()), if_match: Some(version.clone()) };
+        let written = self.write_one(&document.id, document.partition_key.as_deref(), write).await?;
+        let wrong = written.as_ref().is_some_and(|written| self.compare(noted, wall, written.timestamp));
+        let etag = versioned(written.and_then(|written| written.etag))?;
+        if !wrong {
+            return Ok(etag);
+        }
+        // The clock of this host was found to be wrong, or to have changed: what was noted is wrong as well. Should this
+        // write fail, the next one corrects it; it finds the conflict if this one was performed nevertheless.
+        let mut corrected = document.clone();
+        corrected.touch(self.time(wall));
+        match self.replace(&corrected, &etag).await {
+            Ok(newer) => {
+                *document = corrected;
+                Ok(newer)
+            }
+            Err(_) => Ok(etag),
+        }
+    }
+
+    /// The time by the store's clock, as far as it is known; `wall` is that of this host.
+    pub(crate) fn time(&self, wall: Timestamp) -> Timestamp {
+        Timestamp::from_millis(wall.as_millis().saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
+    }
+
+    /// Compares the time that was noted in a document at `wall` with the one that the store gave to its write. Returns
+    /// whether they differ by more than a write takes; then the clocks of this host and of the store are compared again.
+    fn compare(&self, noted: Timestamp, wall: Timestamp, store: Timestamp) -> bool {
+        let millis = |time: Timestamp| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let differs = millis(store).abs_diff(millis(noted)) > TOLERATED_MILLIS;
+        if differs {
+            // Not added to what is known: several writes may find the same difference at once.
+            self.ahead.store(millis(store).saturating_sub(millis(wall)), Ordering::Relaxed);
+        }
+        differs
+    }
+
     /// Replaces one version of a document; returns the new version.
     ///
     /// # Errors
@@ -391,10 +455,14 @@ impl LeaseStore {
     }
 
     async fn write(&self, id: &str, partition_key: Option<&str>, write: Write) -> Result<Option<ETag>> {
+        Ok(self.write_one(id, partition_key, write).await?.and_then(|written| written.etag))
+    }
+
+    async fn write_one(&self, id: &str, partition_key: Option<&str>, write: Write) -> Result<Option<WriteResult>> {
         let key = self.key(id, partition_key)?.partition_key;
         let mut written = self.container.backend().write(Batch::single(Some(key), write)).await?;
         self.writes.fetch_add(1, Ordering::Relaxed);
-        Ok(written.pop().and_then(|written| written.etag))
+        Ok(written.pop())
     }
 
     /// The id of the lease with this token.

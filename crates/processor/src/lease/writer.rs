@@ -77,10 +77,9 @@ impl LeaseWriter {
         document.set_session(Some(&identity.session));
         document.set_hand_over(None);
         document.set_promise(&identity.instance, identity.expiration);
-        document.touch(runtime.wall());
         let confirmed = runtime.monotonic();
         let own = |stored: StoredLease| Self::adopt(store, runtime, identity, stored, confirmed);
-        match store.replace(&document, &seen.etag).await {
+        match store.replace_at(&mut document, &seen.etag, runtime.wall()).await {
             Ok(etag) => Ok(Some(own(StoredLease { document: Arc::new(document), etag }))),
             Err(error) if error.effect() == Effect::Unknown => {
                 let read = store.read(&document).await?;
@@ -134,10 +133,18 @@ impl LeaseWriter {
             let begun = self.runtime.monotonic();
             let mut document = self.document().clone();
             update.apply(&mut document, &promise);
-            document.touch(self.runtime.wall());
-            let conflict = match self.store.replace(&document, &self.stored.etag).await {
+            let left = document.epoch() != self.epoch;
+            let (wall, etag) = (self.runtime.wall(), &self.stored.etag);
+            let replaced = match left {
+                false => self.store.replace_at(&mut document, etag, wall).await,
+                // One write: afterwards the lease is another's.
+                true => {
+                    document.touch(self.store.time(wall));
+                    self.store.replace(&document, etag).await
+                }
+            };
+            let conflict = match replaced {
                 Ok(etag) => {
-                    let left = document.epoch() != self.epoch;
                     let owner = document.owner.clone();
                     self.stored = StoredLease { document: Arc::new(document), etag };
                     self.confirmed = begun;

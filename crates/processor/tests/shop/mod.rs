@@ -94,7 +94,12 @@ impl Shop {
     }
 
     pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
-        Arc::new(ShopRuntime { inner: TokioRuntime::new(), clock: self.clock.clone() })
+        self.runtime_with_clock_off_by(0)
+    }
+
+    /// A runtime on a machine whose clock is ahead of the store's by this many milliseconds, or behind it.
+    pub(crate) fn runtime_with_clock_off_by(&self, millis: i64) -> Arc<dyn Runtime> {
+        Arc::new(ShopRuntime { inner: TokioRuntime::new(), clock: self.clock.clone(), millis })
     }
 
     /// A processor that begins at the beginning.
@@ -424,6 +429,8 @@ pub(crate) fn is_in(orders: &Container, order: &Order, range: &FeedRange) -> boo
 struct ShopRuntime {
     inner: Arc<dyn Runtime>,
     clock: TestClock,
+    /// How far the time of day is ahead of the clock.
+    millis: i64,
 }
 
 impl fmt::Debug for ShopRuntime {
@@ -438,7 +445,7 @@ impl Runtime for ShopRuntime {
     }
 
     fn wall(&self) -> Timestamp {
-        self.clock.now()
+        Timestamp::from_millis(self.clock.now().as_millis().saturating_add_signed(self.millis))
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
