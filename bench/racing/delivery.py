@@ -72,6 +72,8 @@ def laps_of_two(course, server, first, hosts):
     for contestant in first:
         second[contestant] = Host(contestant, server, "b", cpus=course.cpus.host(1, 2))
         hosts.append(second[contestant])
+        for _ in range(scale.warm_up if contestant.is_java else scale.warm_up_ours):
+            lap(course, server, [second[contestant]])
     for number in range(scale.warm_up_two + scale.laps_two):
         for contestant, host in first.items():
             found = lap(course, server, [host, second[contestant]])
