@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from http.client import HTTPException
 from pathlib import Path
 
 from racing import chart, delivery, install, leases, report
@@ -76,9 +77,12 @@ def main():
             delivery.race(course)
             leases.race(course)
         found = report.lines(course.results, described)
-    except (install.Missing, RuntimeError, OSError, subprocess.CalledProcessError) as error:
+    except (install.Missing, RuntimeError, OSError, HTTPException, subprocess.CalledProcessError) as error:
         print(f"bench/race: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("bench/race: interrupted; nothing was written", file=sys.stderr)
+        return 130
     print(f"{described}\nmeasured in {time.monotonic() - begin:.0f} s\n")
     print(report.table(found))
     if args.json:
