@@ -3,7 +3,7 @@
 # apt, pip, npm, cargo, Go and Maven); needs rustup (https://rustup.rs) and Go 1.21 or newer (https://go.dev/dl) to be there.
 # Usage: ./test.sh [quick | soak | --no-bench]
 #   quick       five minutes once everything is built: format, lints, tests of the processor, a hundred seeds
-#   soak        what takes hours: a fleet for an hour, 100,000 seeds, 50 demonstrations, an hour of fuzzing
+#   soak        what takes hours: a fleet for an hour, 100,000 seeds, 50 demonstrations, the race, an hour of fuzzing
 #   --no-bench  everything without the two rows of the benchmark
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -86,6 +86,8 @@ if [ "${1:-}" = "soak" ]; then
   done
   say "Azure Cosmos DB with the next version of its SDK"
   scripts/test-cosmos-sdk 1.1.0-beta.1 all
+  say "the race with Java's processor, quick"
+  bench/race --quick --json "${CARGO_TARGET_DIR:-target}/race.json"
   say "fuzzing, five minutes for each target"
   scripts/fuzz 300
   say "all good (soak)"
@@ -107,6 +109,9 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 say "public API"
 command -v python3 >/dev/null || { apt-get update -qq && apt-get install -y -qq python3; }
 scripts/public-api
+
+say "rows of the race"
+PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s bench
 
 say "who may use whom"
 scripts/check-dependencies

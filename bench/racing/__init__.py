@@ -1,0 +1,1 @@
+"""The race between Java's ChangeFeedProcessor and ours. `bench/race` runs it."""
