@@ -54,11 +54,23 @@ impl Lease {
         (&before.owner, before.session(), &before.timestamp) != (&new.owner, new.session(), &new.timestamp)
     }
 
+    /// Whether owner, session and epoch of a document are those of the lease.
+    pub fn has_owner_of(&self, new: &LeaseDocument) -> bool {
+        let before = &self.document;
+        (&before.owner, before.session(), before.epoch()) == (&new.owner, new.session(), new.epoch())
+    }
+
     /// Whether a host moves the lease to where an operator moved the one that it was created from.
     pub fn follows_parent(&self, new: &LeaseDocument) -> bool {
         let before = &self.document;
         new.generation() > before.generation() && new.owner.is_none() && new.epoch() == before.epoch() + 1
     }
+}
+
+/// How many leases an owner has. Two processes with one instance name are two owners.
+pub fn owned(leases: &BTreeMap<DocumentKey, Lease>, owner: Option<&str>, process: Option<ProcessId>) -> usize {
+    let named = leases.values().filter(|lease| lease.document.owner.as_deref() == owner && owner.is_some());
+    named.filter(|lease| lease.holder.is_none() || process.is_none() || lease.holder == process).count()
 }
 
 /// The leases that are not tombstones and whose ranges are known.

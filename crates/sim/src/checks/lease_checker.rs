@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Broken,
     key_range::KeyRange,
-    lease::{Lease, Writer, is_outdated, parent_of, ranges},
+    lease::{Lease, Writer, is_outdated, owned, parent_of, ranges},
     lease_document::{DocumentKey, LeaseDocument},
     observations::Observations,
     ownerships::Ownerships,
@@ -246,11 +246,7 @@ impl LeaseChecker {
         if let Some(range) = &range {
             self.tiling.created(range);
         }
-        let same = |old: &Lease| {
-            let before = &old.document;
-            (&before.owner, before.session(), before.epoch()) == (&new.owner, new.session(), new.epoch())
-        };
-        let holder = old.filter(|old| same(old)).and_then(|old| old.holder);
+        let holder = old.filter(|old| old.has_owner_of(new)).and_then(|old| old.holder);
         if let Some(old) = old.filter(|_| holder.is_none()) {
             self.ended(old.holder, &new.token, writer, End::Abrupt);
             self.moves += 1;
@@ -422,8 +418,8 @@ impl LeaseChecker {
             requested: old.requested.map(|since| writer.now - since),
             taker: (writer.process, taker),
             counts: (
-                self.count(before.owner.as_deref(), old.holder),
-                self.count(Some(&taker.name), Some(writer.process)),
+                owned(&self.leases, before.owner.as_deref(), old.holder),
+                owned(&self.leases, Some(&taker.name), Some(writer.process)),
             ),
             last_steal: self.steals.get(&writer.process).map(|at| writer.now - at),
             forced_steal: self.forced_steal,
@@ -433,12 +429,6 @@ impl LeaseChecker {
             self.steals.insert(writer.process, writer.now);
         }
         Ok(end)
-    }
-
-    /// The leases of an owner. Two processes with one instance name are two owners.
-    fn count(&self, owner: Option<&str>, process: Option<ProcessId>) -> usize {
-        let named = self.leases.values().filter(|lease| lease.document.owner.as_deref() == owner && owner.is_some());
-        named.filter(|lease| lease.holder.is_none() || process.is_none() || lease.holder == process).count()
     }
 
     /// A host that was dropped renews nothing, even while its contexts are alive.
