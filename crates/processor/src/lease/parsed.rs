@@ -132,13 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_without_a_token_of_its_own_is_read_whole_only() {
+    fn a_lease_is_known_by_its_partition_id_where_it_has_no_token() {
         let body = br#"{"id":"x..7","PartitionId":"7","properties":{}}"#;
         for _ in 0..2 {
             assert_eq!(document(body).unwrap().1.token().as_str(), "7");
-            assert_eq!(summary(body), None);
+            assert_eq!(summary(body).unwrap().token().as_str(), "7");
         }
         assert!(document(b"[]").is_err() && summary(b"[]").is_none());
+        assert!(summary(br#"{"id":"x.info"}"#).is_none());
     }
 
     #[test]
