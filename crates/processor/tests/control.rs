@@ -305,3 +305,18 @@ async fn a_store_that_does_not_know_our_zero_begins_by_property() {
 async fn start_now(shop: &Shop, seen: &Seen) -> changefeed::Running {
     shop::start(shop.processor("worker-1").start_from(StartFrom::Now), seen).await
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_seek_has_a_higher_generation_than_all_seeks_before_it() {
+    let shop = Shop::new(2).await;
+    let running = shop.host("worker-1", &Seen::default()).await;
+    until_async("leases", async || shop.lease_documents().await.len() == 2).await;
+    running.stop().await.expect("stop");
+    for lease in ["0", "0", "1"] {
+        let seek = shop.control().seek(SeekTo::Beginning, Scope::Lease(token(lease)));
+        seek.apply().await.expect("seek");
+    }
+    let leases = shop.lease_documents().await;
+    let generation = |lease: &str| leases[lease]["properties"]["cf.generation"].as_str().map(str::to_owned);
+    assert_eq!((generation("0"), generation("1")), (Some("2".to_owned()), Some("3".to_owned())), "{leases:?}");
+}

@@ -145,12 +145,15 @@ impl Seek {
 
     async fn move_leases(&self, snapshot: &Snapshot, plan: &[(Moved, StartPosition)]) -> Result<()> {
         let now = self.control.clock().wall();
+        // Higher than that of all leases: a lease whose range is being split may have been moved less often than a child
+        // that exists already, and the child must follow it nevertheless.
+        let generation = snapshot.leases().map(|lease| lease.document.generation()).max().unwrap_or_default() + 1;
         let mut moved = Vec::new();
         for lease in chosen(snapshot, &self.scope)? {
             let Some((_, to)) = plan.iter().find(|(moved, _)| moved.lease == lease.document.token) else { continue };
             let before = lease.document.generation();
             let done = |document: &LeaseDocument| document.generation() != before;
-            let change = |document: &mut LeaseDocument| move_to(document, to, now);
+            let change = |document: &mut LeaseDocument| move_to(document, to, generation, now);
             update(&snapshot.store, lease, done, change).await?;
             let ranges = snapshot.ranges(&lease.document);
             moved.extend(ranges.into_iter().map(|range| (range, to.clone())));
@@ -211,9 +214,9 @@ impl Seek {
 }
 
 /// Takes the lease from whoever has it, and puts it where it is to go on.
-fn move_to(document: &mut LeaseDocument, to: &StartPosition, now: Timestamp) {
+fn move_to(document: &mut LeaseDocument, to: &StartPosition, generation: u64, now: Timestamp) {
     end_ownership(document, None);
-    document.set_generation(document.generation() + 1);
+    document.set_generation(generation.max(document.generation() + 1));
     document.set_attempts(&Attempts::default());
     document.set_search(None);
     document.set_start(to);
