@@ -2,15 +2,22 @@
 
 mod shop;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use changefeed::{
     Changes, Context, Processor,
-    core::{Container, ErrorKind, StartFrom},
+    core::{Container, ErrorKind, StartFrom, Write},
     embedded::Engine,
 };
+use changefeed_testkit::faulty::{Call, Fault};
 use serde_json::{Value, json};
-use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
+use shop::{Notifications, Order, Seen, Shop, faulty, pass, until, until_async};
 
 #[tokio::test(start_paused = true)]
 async fn two_processors_on_one_lease_container_both_see_everything() {
@@ -170,6 +177,36 @@ async fn after_a_forced_reset_of_running_hosts_their_new_leases_begin_at_fixed_p
     until_async("the mark of a started processor", || async { ids().await.contains(&info) }).await;
     shop.write(0..100, 1).await;
     until("delivery", || seen.len() == 100).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_forced_reset_the_mark_of_a_started_processor_is_written_although_that_fails_first() {
+    let shop = Shop::new(2).await;
+    let (seen, refused) = (Seen::default(), Arc::new(AtomicU32::new(0)));
+    let state = Arc::clone(&refused);
+    let leases = faulty(&shop.leases, move |call: &Call<'_>| {
+        let info =
+            |write: &Write| matches!(write, Write::Create { body } if String::from_utf8_lossy(body).contains(".info"));
+        let writes_info = matches!(call, Call::Write(batch) if batch.writes.iter().any(info));
+        // The first start succeeds; after the reset two attempts fail.
+        match writes_info && (1..=2).contains(&state.fetch_add(1, Ordering::SeqCst)) {
+            true => Fault::Error(ErrorKind::Throttled),
+            false => Fault::None,
+        }
+    });
+    let processor = Processor::builder("mailer", &shop.orders, &leases).instance_name("worker-1");
+    let running = shop::start(processor.start_from(StartFrom::Now), &seen).await;
+    let ids = || async {
+        let items = shop.leases.list("mailer").await.expect("list");
+        items.into_iter().map(|item| item.id.to_string()).collect::<Vec<_>>()
+    };
+    for id in ids().await {
+        delete(&shop.leases, &id).await;
+    }
+    until_async("new leases", || async { shop.lease_documents().await.len() == 2 }).await;
+    until_async("the mark", || async { ids().await.iter().any(|id| id.ends_with(".info")) }).await;
+    assert_eq!(refused.load(Ordering::SeqCst), 4, "one start, two refused attempts, one that succeeded");
     running.stop().await.expect("stop");
 }
 

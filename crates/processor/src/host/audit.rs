@@ -13,7 +13,7 @@ use super::{
 use crate::{
     lease::{
         coverage::{self, Audit},
-        document::LeaseDocument,
+        document::{LeaseDocument, StartPositions},
         prefix::LeaseToken,
         split::moved_to,
         store::{Listing, StoredLease},
@@ -52,11 +52,15 @@ impl Host {
             self.delete_covered(listing, token).await?;
         }
         self.resolve_overlaps(&audit);
-        if audit.holes.is_empty() {
+        if audit.holes.is_empty() && self.unwritten_info.is_none() {
             return Ok(audit == Audit::default() && listing.duplicates.is_empty());
         }
         let live = self.context.monitored.feed_ranges().await?;
-        self.repair(listing, &live).await?;
+        match self.repair(listing, &live).await {
+            // All leases are there: they are balanced whether `.info` can be written or not.
+            Err(error) if audit.holes.is_empty() => self.report(None, Failure::Balancer(Arc::new(error))),
+            repaired => repaired?,
+        }
         Ok(false)
     }
 
@@ -143,7 +147,7 @@ impl Host {
     /// Creates leases for ranges that none covers, one host at a time: what is missing in this listing may have been
     /// created and split again by another host meanwhile.
     async fn repair(&mut self, listing: &Listing, live: &[PhysicalRange]) -> Result<()> {
-        if coverage::missing(live, &listing.range_leases(live)).is_empty() {
+        if coverage::missing(live, &listing.range_leases(live)).is_empty() && self.unwritten_info.is_none() {
             return Ok(());
         }
         crate::planted!(HolesNotRepaired => return Ok(()));
@@ -152,7 +156,9 @@ impl Host {
             return lock::free_stale(&context.store, &context.runtime, &mut self.foreign_lock).await;
         };
         let mut created = Vec::new();
-        let filled = self.fill(&mut lock, &mut created).await;
+        let mut unwritten = self.unwritten_info.take();
+        let filled = self.fill(&mut lock, &mut created, &mut unwritten).await;
+        self.unwritten_info = unwritten;
         lock.release().await;
         if !created.is_empty() {
             self.context.notifier.notify(Notification::Repaired(created));
@@ -160,17 +166,25 @@ impl Host {
         filled
     }
 
-    /// Lists again, now that nobody else can create leases, and creates those that are missing.
-    async fn fill(&self, lock: &mut Lock<'_>, created: &mut Vec<LeaseToken>) -> Result<()> {
+    /// Lists again, now that nobody else can create leases, and creates those that are missing. After a reset by an operator
+    /// it also writes `.info`; `unwritten` keeps the positions for the next attempt if that fails.
+    async fn fill(
+        &self,
+        lock: &mut Lock<'_>,
+        created: &mut Vec<LeaseToken>,
+        unwritten: &mut Option<StartPositions>,
+    ) -> Result<()> {
         let bootstrap = Bootstrap::of(&self.context);
         let live = self.context.monitored.feed_ranges().await?;
         let stored = bootstrap.start_positions().await?;
         let was_reset = stored.is_none();
-        let positions = match stored.unwrap_or_else(|| self.context.start_positions.clone()) {
+        let known = stored.or_else(|| unwritten.take()).unwrap_or_else(|| self.context.start_positions.clone());
+        let positions = match known {
             // Nobody knows where they began: a position that moves with the time of the first read would lose changes.
             unknown if unknown.is_empty() => bootstrap.first_positions(&live).await?,
             known => known,
         };
+        *unwritten = was_reset.then(|| positions.clone());
         let listing = self.context.store.list().await?;
         if !listing.broken.is_empty() || !listing.unresolved(&live).is_empty() {
             return Ok(());
@@ -186,8 +200,9 @@ impl Host {
             created.push(lease.token);
         }
         if was_reset {
-            // Hosts that start from now on must not begin anew beside these leases.
+            // Hosts that start later must not bootstrap a second time beside these leases.
             bootstrap.write_info(&positions, lock).await?;
+            *unwritten = None;
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ use self::{
 use crate::{
     backoff::jittered,
     lease::{
-        document::OwnerKind,
+        document::{OwnerKind, StartPositions},
         host_context::HostContext,
         loss::Loss,
         prefix::LeaseToken,
@@ -65,6 +65,8 @@ pub(crate) struct Host {
     reported: BTreeMap<String, String>,
     /// The bootstrap lock of another host, as it was first seen.
     foreign_lock: Option<ForeignLock>,
+    /// Start positions of leases that were created after a reset, until `.info` has them.
+    unwritten_info: Option<StartPositions>,
     first_cycle: bool,
     /// Whether the last cycle left free leases because other hosts acquired some at the same time.
     contended: bool,
@@ -93,6 +95,7 @@ impl Host {
             records: Records::default(),
             reported: BTreeMap::new(),
             foreign_lock: None,
+            unwritten_info: None,
             first_cycle: true,
             contended: false,
             budget: ReadBudget::new(context.options.timing.acquire),
