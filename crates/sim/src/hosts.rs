@@ -110,6 +110,11 @@ impl Hosts {
         self.is_started(host, process) && !stalled
     }
 
+    /// The processes that run, one for each machine.
+    pub fn processes(&self) -> Vec<Option<ProcessId>> {
+        self.0.iter().map(|machine| machine.main.as_ref().map(|handle| handle.process)).collect()
+    }
+
     /// Whether a machine has stalled since `moment`.
     pub fn stalled_since(&self, host: usize, moment: u64) -> bool {
         self.0.get(host).is_some_and(|machine| machine.stalled >= moment)

@@ -66,6 +66,24 @@ pub struct Oracle {
     start: Option<usize>,
 }
 
+/// Where an operator moved a lease to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// After an LSN.
+    After(u64),
+    /// To the changes since a moment, in microseconds. Ranges that were split since have different LSNs at that moment.
+    Since(u64),
+}
+
+impl Target {
+    fn passes(self, change: &WrittenChange) -> bool {
+        match self {
+            Self::After(lsn) => change.lsn <= lsn,
+            Self::Since(moment) => change.written_at < moment,
+        }
+    }
+}
+
 impl Oracle {
     /// An oracle before the first write.
     pub fn new(mode: Mode, manual: bool) -> Self {
@@ -147,14 +165,6 @@ impl Oracle {
     /// The position of the newest change of `range`; 0 if there is none.
     pub fn newest_position(&self, range: &KeyRange) -> u64 {
         self.in_range(range, 0).map(|(_, change)| change.lsn).max().unwrap_or(0)
-    }
-
-    /// The position before the first change of `range` at or after a moment, in microseconds.
-    pub fn position_before(&self, range: &KeyRange, micros: u64) -> u64 {
-        let inside = || self.changes.iter().filter(|change| range.contains(&change.epk));
-        let later = inside().filter(|change| change.written_at >= micros).map(|change| change.lsn);
-        // In a merged range an earlier LSN may have been given out later.
-        later.min().map(|lsn| lsn - 1).or_else(|| inside().map(|change| change.lsn).max()).unwrap_or_default()
     }
 
     /// Whether the feed shows this change.
@@ -244,11 +254,13 @@ impl Oracle {
     }
 
     /// An operator moved the lease of `range` from one position to another: what lies after the new one is due again,
-    /// and what lies before it is not owed any more.
-    pub fn sought(&mut self, range: &KeyRange, to: u64, now: u64) {
+    /// and what lies before it is not owed any more. `except`: leases in it that were moved already.
+    pub fn sought(&mut self, range: &KeyRange, except: &[KeyRange], to: Target, now: u64) {
         let shown: Vec<bool> = self.changes.iter().map(|change| self.is_shown(change)).collect();
-        for (change, shown) in self.changes.iter_mut().zip(shown).filter(|(change, _)| range.contains(&change.epk)) {
-            if change.lsn <= to {
+        let moved =
+            |change: &WrittenChange| range.contains(&change.epk) && !except.iter().any(|one| one.contains(&change.epk));
+        for (change, shown) in self.changes.iter_mut().zip(shown).filter(|(change, _)| moved(change)) {
+            if to.passes(change) {
                 change.skipped = true;
                 change.due_since = None;
             } else if shown {

@@ -241,6 +241,10 @@ impl Deliveries {
     /// A change after a position that a process has handled since it acquired the lease.
     pub fn handled_after(&self, process: ProcessId, token: &str, position: u64, oracle: &Oracle) -> Option<u64> {
         let session = self.sessions.get(&(process, token.to_owned()))?;
+        // A page with items whose dead letters are not stored yet cannot be stored either.
+        if session.failed {
+            return None;
+        }
         let lsns = session.handled.iter().filter_map(|at| Some(oracle.get(*at)?.lsn));
         lsns.filter(|lsn| *lsn > position).min()
     }

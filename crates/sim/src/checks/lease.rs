@@ -111,3 +111,10 @@ pub fn is_outdated(leases: &BTreeMap<DocumentKey, Lease>, new: &LeaseDocument, r
     let nested = |other: &KeyRange| other.covers(range) || range.covers(other);
     leases.values().filter(moved).any(|lease| lease.range.as_ref().is_some_and(nested))
 }
+
+/// The children of a lease that is being split which the same command, or a later one, has moved already.
+pub fn moved_inside(leases: &BTreeMap<DocumentKey, Lease>, new: &LeaseDocument, range: &KeyRange) -> Vec<KeyRange> {
+    let moved = |lease: &&Lease| lease.document.token != new.token && lease.document.generation() >= new.generation();
+    let inside = leases.values().filter(moved).filter(|lease| !lease.document.is_gone());
+    inside.filter_map(|lease| lease.range.clone()).filter(|inner| range.covers(inner)).collect()
+}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Broken,
     key_range::KeyRange,
-    lease::{Lease, Writer, is_outdated, owned, parent_of, ranges},
+    lease::{Lease, Writer, is_outdated, moved_inside, owned, parent_of, ranges},
     lease_document::{DocumentKey, LeaseDocument},
     observations::Observations,
     ownerships::Ownerships,
@@ -297,9 +297,8 @@ impl LeaseChecker {
         self.ended(old.holder, &new.token, writer, End::Abrupt);
         self.moves += 1;
         (lease.holder, lease.sought, lease.requested) = (None, Some(writer.now), None);
-        let position = target(new, lease.range.as_ref(), oracle);
-        if let (Some(range), Some(position)) = (&lease.range, position) {
-            oracle.sought(range, position, writer.now);
+        if let (Some(range), Some(target)) = (&lease.range, target(new)) {
+            oracle.sought(range, &moved_inside(&self.leases, new, range), target, writer.now);
         }
         Ok(lease)
     }
@@ -384,7 +383,9 @@ impl LeaseChecker {
             }
             return Ok(if own { End::Graceful } else { End::Abrupt });
         }
-        if new.owner.as_deref() != Some(&taker.name) {
+        // A grant may also be to another process with the same instance name.
+        let ends = old.holder == Some(writer.process) && before.session().is_some() && new.session().is_none();
+        if new.owner.as_deref() != Some(&taker.name) || ends {
             // A release or a grant: by the holder, or by the host that it was granted to.
             let granted = old.holder.is_none() && before.owner.as_deref() == Some(&taker.name);
             if old.holder != Some(writer.process) && !granted {
@@ -421,12 +422,12 @@ impl LeaseChecker {
                 owned(&self.leases, before.owner.as_deref(), old.holder),
                 owned(&self.leases, Some(&taker.name), Some(writer.process)),
             ),
-            last_steal: self.steals.get(&writer.process).map(|at| writer.now - at),
+            last_steal: self.steals.get(&writer.process).map(|sent| writer.sent.abs_diff(*sent)),
             forced_steal: self.forced_steal,
         };
         let end = takeover.classify(cover)?;
         if end == End::Abrupt && holder.is_some_and(|(_, holder)| holder.kind == ProcessKind::DotNet) {
-            self.steals.insert(writer.process, writer.now);
+            self.steals.insert(writer.process, writer.sent);
         }
         Ok(end)
     }

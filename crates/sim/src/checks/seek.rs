@@ -2,22 +2,18 @@
 
 use super::{
     Broken,
-    key_range::KeyRange,
     lease::Lease,
     lease_document::{LeaseDocument, Start},
 };
-use crate::{oracle::Oracle, runtime::EPOCH_MILLIS};
+use crate::{oracle::Target, runtime::EPOCH_MILLIS};
 
 /// The position that a seek wrote.
-pub fn target(document: &LeaseDocument, range: Option<&KeyRange>, oracle: &Oracle) -> Option<u64> {
+pub fn target(document: &LeaseDocument) -> Option<Target> {
     match (document.position(), document.start()) {
-        (Some(position), _) => Some(position),
+        (Some(position), _) => Some(Target::After(position)),
         (None, None) => None,
-        (None, Some(Start::Beginning)) => Some(0),
-        (None, Some(Start::Time(millis))) => {
-            let micros = millis.saturating_sub(EPOCH_MILLIS) * 1000;
-            range.map(|range| oracle.position_before(range, micros))
-        }
+        (None, Some(Start::Beginning)) => Some(Target::After(0)),
+        (None, Some(Start::Time(millis))) => Some(Target::Since(millis.saturating_sub(EPOCH_MILLIS) * 1000)),
     }
 }
 

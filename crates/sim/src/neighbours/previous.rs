@@ -69,9 +69,10 @@ impl Neighbour {
         let Some(key) = self.item_key(&seen.document) else { return };
         let write = changefeed_core::Write::Replace { body: bytes, if_match: Some(seen.etag.clone()) };
         let batch = changefeed_core::Batch::single(Some(key.partition_key), write);
+        // An earlier request says nothing about this one, whose answer may be lost.
+        self.requests.insert(seen.document.key.clone(), self.now());
         if self.leases.backend().write(batch).await.is_ok() {
             self.sim.log(format_args!("{} requested {} ({timestamp})", self.name, seen.document.token));
-            self.requests.insert(seen.document.key.clone(), self.now());
         }
     }
 
