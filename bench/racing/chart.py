@@ -40,7 +40,7 @@ def draw(found, title):
         '<text x="20" y="46" fill="#555">how many times better than Java; right of the line is better, logarithmic</text>',
     ]
     for number, (_, suffix, store) in enumerate(STORES):
-        x = 560 + number * 130
+        x = 560 + number * 160
         out.append(f'<rect x="{x}" y="36" width="12" height="12" fill="{COLOURS[suffix]}"/>')
         out.append(f'<text x="{x + 17}" y="46">{escape(store.split(" ")[0])}</text>')
     for power in range(low, high + 1):
