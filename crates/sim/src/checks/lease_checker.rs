@@ -187,8 +187,9 @@ impl LeaseChecker {
             let undone = new.generation() < parent.document.generation();
             let damaged = range.as_ref().is_some_and(|range| self.tiling.is_damaged(range));
             let differs = (at != new.continuation || undone) && !damaged;
-            // A host that has lost the parent cannot know that an operator has moved it.
-            let unaware = parent.sought.is_some() && parent.holder != Some(writer.process);
+            // A host that has lost the parent, or sent this before, cannot know that an operator has moved it.
+            let other = parent.holder != Some(writer.process);
+            let unaware = parent.sought.is_some_and(|moved| other || writer.sent < moved);
             // A checkpoint of the parent was under way at the same time: the child repeats a little.
             let raced = writer.sent <= parent.written && new.position() <= parent.document.position() && !undone;
             // Of two documents for the parent, the one that counts may be another than the one that is replaced.
