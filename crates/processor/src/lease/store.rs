@@ -27,8 +27,8 @@ use super::{
 /// The unit in which stores may count the time.
 const TIME_UNIT: Duration = Duration::from_secs(1);
 
-/// How much later than noted in it a write may be performed before clocks are taken to differ: a slow write must not look
-/// like a wrong clock, and .NET hosts give an owner 60 s.
+/// How far the store's time of a write may lie outside of the time that the write took before clocks are taken to differ.
+/// .NET hosts give an owner 60 s.
 const TOLERATED_MILLIS: u64 = 5_000;
 
 /// How lease documents are keyed.
@@ -366,7 +366,7 @@ impl LeaseStore {
         versioned(self.write(&document.id, document.partition_key.as_deref(), write).await?)
     }
 
-    /// Replaces one version of a lease and notes in it when, by the store's clock; returns the new version. `wall` is the
+    /// Replaces one version of a lease and notes in it when, by the store's clock; returns the new version. `wall` tells the
     /// time of this host, whose clock may be wrong: .NET hosts would take the owner for dead, or a dead one for alive.
     ///
     /// # Errors
@@ -375,13 +375,13 @@ impl LeaseStore {
         &self,
         document: &mut LeaseDocument,
         version: &ETag,
-        wall: Timestamp,
+        wall: impl Fn() -> Timestamp,
     ) -> Result<ETag> {
-        let noted = self.time(wall);
-        document.touch(noted);
+        let begun = wall();
+        document.touch(self.time(begun));
         let write = Write::Replace { body: Bytes::from(document.to_json()), if_match: Some(version.clone()) };
         let written = self.write_one(&document.id, document.partition_key.as_deref(), write).await?;
-        let wrong = written.as_ref().is_some_and(|written| self.compare(noted, wall, written.timestamp));
+        let wrong = written.as_ref().is_some_and(|written| self.compare((begun, wall()), written.timestamp));
         let etag = versioned(written.and_then(|written| written.etag))?;
         if !wrong {
             return Ok(etag);
@@ -389,7 +389,7 @@ impl LeaseStore {
         // The clock of this host was found to be wrong, or to have changed: what was noted is wrong as well. Should this
         // write fail, the next one corrects it; it finds the conflict if this one was performed nevertheless.
         let mut corrected = document.clone();
-        corrected.touch(self.time(wall));
+        corrected.touch(self.time(wall()));
         match self.replace(&corrected, &etag).await {
             Ok(newer) => {
                 *document = corrected;
@@ -404,14 +404,17 @@ impl LeaseStore {
         Timestamp::from_millis(wall.as_millis().saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
-    /// Compares the time that was noted in a document at `wall` with the one that the store gave to its write. Returns
-    /// whether they differ by more than a write takes; then the clocks of this host and of the store are compared again.
-    fn compare(&self, noted: Timestamp, wall: Timestamp, store: Timestamp) -> bool {
-        let millis = |time: Timestamp| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        let differs = millis(store).abs_diff(millis(noted)) > TOLERATED_MILLIS;
+    /// Compares the time that the store gave to a write with those of this host before and after it, of which the first was
+    /// noted. Returns whether the store's lies outside; then the clocks of this host and of the store are compared again.
+    /// A write that is slow is no sign of a wrong clock.
+    fn compare(&self, (begun, ended): (Timestamp, Timestamp), store: Timestamp) -> bool {
+        let (earliest, latest) = (self.time(begun).as_millis(), self.time(ended).as_millis());
+        let store = store.as_millis();
+        let differs = store + TOLERATED_MILLIS < earliest || store > latest + TOLERATED_MILLIS;
         if differs {
             // Not added to what is known: several writes may find the same difference at once.
-            self.ahead.store(millis(store).saturating_sub(millis(wall)), Ordering::Relaxed);
+            let signed = |millis: u64| i64::try_from(millis).unwrap_or(i64::MAX);
+            self.ahead.store(signed(store).saturating_sub(signed(ended.as_millis())), Ordering::Relaxed);
         }
         differs
     }

@@ -79,7 +79,7 @@ impl LeaseWriter {
         document.set_promise(&identity.instance, identity.expiration);
         let confirmed = runtime.monotonic();
         let own = |stored: StoredLease| Self::adopt(store, runtime, identity, stored, confirmed);
-        match store.replace_at(&mut document, &seen.etag, runtime.wall()).await {
+        match store.replace_at(&mut document, &seen.etag, || runtime.wall()).await {
             Ok(etag) => Ok(Some(own(StoredLease { document: Arc::new(document), etag }))),
             Err(error) if error.effect() == Effect::Unknown => {
                 let read = store.read(&document).await?;
@@ -134,12 +134,12 @@ impl LeaseWriter {
             let mut document = self.document().clone();
             update.apply(&mut document, &promise);
             let left = document.epoch() != self.epoch;
-            let (wall, etag) = (self.runtime.wall(), &self.stored.etag);
+            let etag = &self.stored.etag;
             let replaced = match left {
-                false => self.store.replace_at(&mut document, etag, wall).await,
+                false => self.store.replace_at(&mut document, etag, || self.runtime.wall()).await,
                 // One write: afterwards the lease is another's.
                 true => {
-                    document.touch(self.store.time(wall));
+                    document.touch(self.store.time(self.runtime.wall()));
                     self.store.replace(&document, etag).await
                 }
             };
