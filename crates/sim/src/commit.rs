@@ -204,7 +204,7 @@ impl Server {
         if !deserved && sim.scenario.has_no_crashes() {
             return sim.violated("S13", format!("item {item} at {lsn} became a dead letter for nothing"));
         }
-        let in_a_row = sim.deliveries.lock().dead_letter(self.process, text("lease"), (lsn, item.to_owned()));
+        let in_a_row = sim.deliveries.lock().dead_letter(self.process, text("lease"), at, (lsn, item.to_owned()));
         if !deserved && in_a_row > DEAD_LETTERS_IN_A_ROW && sim.hosts.lock().is_mismatched(self.process) {
             let lease = text("lease");
             sim.violated(

@@ -31,6 +31,10 @@ struct Session {
     alone: u32,
     /// Dead letters since the last success.
     dead_letters: BTreeSet<(u64, String)>,
+    /// Changes of calls that failed, until they are handled or dead letters.
+    unsettled: BTreeSet<usize>,
+    /// Whether the delegate may not see items that are unsettled, because they do not parse.
+    partial: bool,
 }
 
 /// A call that is running.
@@ -149,6 +153,7 @@ impl Deliveries {
             return Err(("S6", format!("lease {token}: a change was delivered that was never written")));
         };
         session.running = Some(RunningCall { begun: now, changes: changes.clone() });
+        session.partial |= call.partial;
         let first = changes.first().and_then(|at| oracle.get(*at)).map_or(0, |change| change.lsn);
         let before = session.last.replace((first, changes.len()));
         if session.failed && before.is_some_and(|(lsn, count)| lsn == first && count > changes.len()) {
@@ -236,13 +241,14 @@ impl Deliveries {
         }
         session.handled.extend(handled);
         session.unclaimed.extend(handled);
+        session.unsettled.retain(|at| !handled.contains(at));
     }
 
     /// A change after a position that a process has handled since it acquired the lease.
     pub fn handled_after(&self, process: ProcessId, token: &str, position: u64, oracle: &Oracle) -> Option<u64> {
         let session = self.sessions.get(&(process, token.to_owned()))?;
-        // A page with items whose dead letters are not stored yet cannot be stored either.
-        if session.failed {
+        // Progress through a page is stored once all of its items are handled or dead letters.
+        if !session.unsettled.is_empty() || session.failed && session.partial {
             return None;
         }
         let lsns = session.handled.iter().filter_map(|at| Some(oracle.get(*at)?.lsn));
@@ -260,7 +266,8 @@ impl Deliveries {
     /// A call has ended; `failed`: not everything was handled.
     pub fn end(&mut self, process: ProcessId, token: &str, failed: bool) {
         if let Some(session) = self.sessions.get_mut(&(process, token.to_owned())) {
-            session.running = None;
+            let changes = session.running.take().map(|call| call.changes).filter(|_| failed).unwrap_or_default();
+            session.unsettled.extend(changes.iter().filter(|at| !session.handled.contains(at)));
             session.failed |= failed;
         }
     }
@@ -280,9 +287,11 @@ impl Deliveries {
         }
     }
 
-    /// A dead letter of a process was stored; returns how many there were since the last success of the lease.
-    pub fn dead_letter(&mut self, process: ProcessId, token: &str, change: (u64, String)) -> usize {
+    /// The dead letter of the change `at` was stored by a process; returns how many there were since the last success
+    /// of the lease.
+    pub fn dead_letter(&mut self, process: ProcessId, token: &str, at: usize, change: (u64, String)) -> usize {
         let Some(session) = self.sessions.get_mut(&(process, token.to_owned())) else { return 0 };
+        session.unsettled.remove(&at);
         // One whose answer was lost is written again.
         session.dead_letters.insert(change);
         session.dead_letters.len()
