@@ -14,13 +14,13 @@ use async_trait::async_trait;
 use changefeed::{
     Changes, Notification, Processor, Running,
     core::{
-        Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
-        ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult,
+        Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, ErrorKind, FeedRange,
+        Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult,
     },
 };
 use changefeed_testkit::faulty::{Call, Fault};
 use serde_json::{Value, json};
-use shop::{Notifications, Seen, Shop, checkpoint, faulty, pass, until};
+use shop::{Notifications, Seen, Shop, checkpoint, faulty, pass, until, until_async};
 
 impl Shop {
     /// A host that would begin now, if it did not find any leases.
@@ -39,6 +39,13 @@ impl Shop {
             passed.count() as u64 + 1
         })
         .await;
+    }
+
+    /// The tombstone of a lease, if there is one.
+    async fn tombstone(&self) -> Option<Value> {
+        let documents = self.leases.list("mailer").await.expect("list");
+        let mut documents = documents.iter().map(|item| item.parse::<Value>().expect("json"));
+        documents.find(|document| document["properties"]["cf.gone"] == json!("true"))
     }
 
     /// Leaves behind leases without ranges, modes and properties, each at the LSN that `at` says for its token.
@@ -160,6 +167,41 @@ async fn ranges_that_were_merged_at_different_checkpoints_lose_nothing() {
     let reported = is_reported(&notifications, "0") || is_reported(&notifications, "1");
     assert!(delivered || reported, "{:?}\n{}", seen.ids(), notifications.text());
     assert!(notifications.count(acquired) <= 4, "acquired and dropped in a loop: {}", notifications.text());
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tombstone_of_a_lease_without_a_range_names_it_so_that_later_merges_leave_it_in_place() {
+    let shop = Shop::new(2).await;
+    let (seen, notifications) = (Seen::default(), Notifications::default());
+    shop.write(0..10, 1).await;
+    let first = shop.ranges().await[0].range.clone();
+    let deletes = |call: &Call<'_>| match call {
+        Call::Write(batch) if batch.writes.iter().any(|write| matches!(write, Write::Delete { .. })) => {
+            Fault::Error(ErrorKind::Forbidden)
+        }
+        _ => Fault::None,
+    };
+    let host = Shop { leases: faulty(&shop.leases, deletes), ..shop.clone() };
+    let running = shop::start(host.processor("worker-1").on_notification(notifications.listen()), &seen).await;
+    until("delivery", || sorted(&seen) == ids(0..10)).await;
+    let without_range = |lease: &mut Value| drop(lease.as_object_mut().expect("an object").remove("FeedRange"));
+    shop.edit_lease("0", without_range).await;
+    shop.split(0).await;
+    until_async("a tombstone", || async { shop.tombstone().await.is_some() }).await;
+    let tombstone = shop.tombstone().await.expect("a tombstone");
+    let bounds = [&tombstone["FeedRange"]["Range"]["min"], &tombstone["FeedRange"]["Range"]["max"]];
+    assert_eq!(
+        bounds,
+        [&json!(first.min_inclusive().to_string()), &json!(first.max_exclusive().to_string())],
+        "{tombstone}"
+    );
+    shop.merge(0).await;
+    shop.merge(0).await;
+    shop.write(10..30, 1).await;
+    until("delivery goes on", || sorted(&seen) == ids(0..30)).await;
+    pass(Duration::from_secs(60)).await;
+    assert_eq!(notifications.errors("FeedRange"), 0, "{}", notifications.text());
     running.stop().await.expect("stop");
 }
 

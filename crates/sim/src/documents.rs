@@ -103,7 +103,9 @@ fn start_of(sim: &Simulation, token: &str) -> u64 {
 /// An operator does what hosts ask for: writes the range into old leases that have none.
 pub async fn write_ranges(sim: &Arc<Simulation>) {
     for mut document in all(sim).await {
-        let token = document.get("LeaseToken").and_then(Value::as_str).map(str::to_owned);
+        // A tombstone has its token in `PartitionId`.
+        let token =
+            document.get("LeaseToken").or(document.get("PartitionId")).and_then(Value::as_str).map(str::to_owned);
         let (Some(token), None) = (token, document.get("FeedRange")) else { continue };
         let range = sim.leases.lock().by_token(&token).and_then(|lease| lease.range.as_ref().map(ToString::to_string));
         if let (Some((min, max)), Some(members)) =

@@ -68,7 +68,7 @@ impl Split<'_> {
             SplitPlan::Keep => return Replacement::Stays(facts),
             SplitPlan::Replace(children) => children,
         };
-        crate::planted!(ParentDeletedFirst => drop(writer.delete().await));
+        crate::planted!(ParentDeletedFirst => drop(writer.delete(self.range).await));
         for child in &children {
             let (context, now) = (self.context, self.context.runtime.monotonic());
             if context.signals.stop.is_cancelled() {
@@ -85,7 +85,7 @@ impl Split<'_> {
         if let Err(error) = self.move_outdated(writer.document(), &listing, &leases).await {
             return Replacement::Incomplete(facts, error);
         }
-        match writer.delete().await {
+        match writer.delete(self.range).await {
             Deleted::Done => {}
             Deleted::Lost(loss) => tracing::info!(lease = %self.token, %loss, "lease of a split range lost"),
             Deleted::Tombstone(error) | Deleted::Failed(error) => {

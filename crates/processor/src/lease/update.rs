@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use changefeed_core::FeedRange;
+
 use super::{
     document::{Attempts, LeaseDocument, Search, Status},
     signals::Progress,
@@ -20,6 +22,8 @@ pub(crate) struct LeaseUpdate {
     pub(crate) status: Option<Status>,
     /// Ends the ownership.
     pub(crate) transfer: Option<Transfer>,
+    /// The range, for a document that does not have it.
+    pub(crate) range: Option<FeedRange>,
 }
 
 /// How an ownership ends.
@@ -59,6 +63,9 @@ impl LeaseUpdate {
             document.set_search(search.as_ref());
         }
         document.set_status(self.status.as_ref());
+        if document.has_no_range() {
+            document.feed_range.clone_from(&self.range);
+        }
         match self.transfer {
             None => {}
             Some(Transfer::Release) => end_ownership(document, None),

@@ -194,8 +194,9 @@ impl LeaseWriter {
         Ok(Reread::Lost(Loss::Taken { by: stored.document.owner.clone() }))
     }
 
-    /// Deletes the lease if nobody has changed it since; if the store refuses that, leaves a tombstone.
-    pub(crate) async fn delete(&mut self) -> Deleted {
+    /// Deletes the lease if nobody has changed it since; if the store refuses that, leaves a tombstone. It names its
+    /// range: once the physical range is merged with others, nobody could find it out.
+    pub(crate) async fn delete(&mut self, range: &FeedRange) -> Deleted {
         for _ in 0..CONFLICT_TRIES {
             let error = match self.store.delete(&self.stored).await {
                 Ok(()) => return Deleted::Done,
@@ -203,7 +204,8 @@ impl LeaseWriter {
                 Err(error) => error,
             };
             if error.kind() != ErrorKind::PreconditionFailed && error.effect() != Effect::Unknown {
-                let tombstone = LeaseUpdate { transfer: Some(Transfer::Tombstone), ..LeaseUpdate::default() };
+                let (transfer, range) = (Some(Transfer::Tombstone), Some(range.clone()));
+                let tombstone = LeaseUpdate { transfer, range, ..LeaseUpdate::default() };
                 return match self.write(tombstone).await {
                     Written::Transferred(_) => Deleted::Tombstone(error),
                     _ => Deleted::Failed(error),

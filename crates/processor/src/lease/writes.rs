@@ -234,6 +234,7 @@ impl Writes {
             search: self.search.take(),
             status: self.status.clone(),
             transfer: self.transfer.take(),
+            range: None,
         }
     }
 
