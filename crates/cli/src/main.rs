@@ -12,6 +12,7 @@ mod connection_string;
 mod control;
 #[cfg(feature = "cosmos")]
 mod cosmos;
+mod count;
 mod dead_letters;
 mod demo;
 mod exit;
@@ -22,6 +23,8 @@ mod load;
 mod man;
 mod metrics;
 mod nearest;
+mod progress;
+mod redact;
 mod restore;
 mod run;
 mod serve;
@@ -29,7 +32,9 @@ mod store;
 mod store_health;
 mod table;
 mod tail;
+mod terminal;
 mod top;
+mod whole_file;
 
 use std::process::ExitCode;
 
