@@ -93,8 +93,15 @@ fn work(command: Command, config: &Config) -> Result<Exit> {
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<Exit> {
+    let whole = Args::command();
+    // The scripts offer hidden sub-commands, too, which only this program itself calls.
+    let offered = whole.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned();
+    let mut command = clap::Command::new("changefeed")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommands(offered)
+        .args(whole.get_arguments().cloned());
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "changefeed", &mut script);
+    clap_complete::generate(shell, &mut command, "changefeed", &mut script);
     print(&String::from_utf8(script)?)?;
     Ok(Exit::Good)
 }

@@ -255,8 +255,12 @@ impl ProcessorStores {
     pub(crate) async fn open(args: &ProcessorArgs) -> Result<Self> {
         let (store, lease_store) = Self::open_stores(args, Missing::Refused)?;
         let monitored = store.container(&args.container).await?;
-        let leases = lease_store.as_ref().unwrap_or(&store).container(&args.leases).await?;
-        lease_store.as_ref().unwrap_or(&store).check_leases(&args.leases).await?;
+        let of_leases = lease_store.as_ref().unwrap_or(&store);
+        let Some(leases) = of_leases.container_if_any(&args.leases).await? else {
+            let (problem, name) = (of_leases.unknown(&args.leases).await?, &args.name);
+            return Err(format!("{problem}; the first `changefeed run {name}` makes it").into());
+        };
+        of_leases.check_leases(&args.leases).await?;
         Ok(Self { name: args.name.clone(), monitored, leases, store, lease_store })
     }
 

@@ -112,7 +112,9 @@ fn completions_are_made_for_each_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
-        assert!(text(&output.stdout).contains("dead-letters"), "{shell}");
+        let script = text(&output.stdout);
+        assert!(script.contains("dead-letters") && script.contains("acquire-interval"), "{shell}");
+        assert!(!script.contains("exec-guard") && !script.contains("demo-host"), "{shell}: only what people call");
     }
 }
 

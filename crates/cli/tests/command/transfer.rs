@@ -134,5 +134,8 @@ fn run_check_changes_nothing() {
     assert_eq!((checked["processor"].as_str(), checked["ranges"].as_u64()), (Some("mailer"), Some(4)));
     assert_eq!(checked["delegate"], "runs \"cat\" for each batch");
     let output = shop.run(&["lag"], &[]);
-    assert!(text(&output.stderr).contains("there is no container shop/leases"), "{}", text(&output.stderr));
+    assert_eq!(
+        text(&output.stderr),
+        "error: there is no container shop/leases; there are: shop/orders; the first `changefeed run mailer` makes it\n"
+    );
 }
