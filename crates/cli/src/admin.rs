@@ -1,16 +1,20 @@
 //! `ranges`, `split`, `merge`, `throttle`, `fault`, `verify`.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use changefeed_core::{Epk, PhysicalRange, RangeId};
-use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
     args::{ContainerName, FaultArgs, MergeArgs, RangesArgs, SplitArgs, StoreArgs, ThrottleArgs, VerifyArgs},
-    exit::{Exit, Result, block_on, print},
+    count::count_of,
+    exit::{Exit, Result, block_on, print, print_text},
+    progress::Indicator,
+    redact::redacted,
     store::{Missing, Store, is_url},
+    table::Table,
+    terminal,
 };
 
 /// A range as it is shown.
@@ -38,25 +42,32 @@ fn show(ranges: &[Range], json: bool) -> Result<Exit> {
         print(&format!("{}\n", serde_json::to_string(ranges)?))?;
         return Ok(Exit::Good);
     }
-    let mut text = String::new();
-    let widest = ranges.iter().map(|range| range.min.len().max(range.max.len())).max().unwrap_or(0).max(4);
-    writeln!(text, "{:<6}{:<widest$}  {:<widest$}  parents", "id", "from", "to")?;
+    let mut table = Table::new(["id", "from", "to", "parents"]);
     for Range { id, min, max, parents } in ranges {
-        writeln!(text, "{id:<6}{min:<widest$}  {max:<widest$}  {}", parents.join(" "))?;
+        let parents = if parents.is_empty() { "-".to_owned() } else { parents.join(" ") };
+        table.row([id.clone(), min.clone(), max.clone(), parents]);
     }
-    print(&text)?;
+    print_text(&table.text(terminal::columns()))?;
     Ok(Exit::Good)
 }
 
 pub(crate) fn ranges(args: &RangesArgs) -> Result<Exit> {
-    on_store(&args.store, args.json, async |store| Ok(store.container(&args.container).await?.feed_ranges().await?))
+    on_store(&args.store, args.json, async |store| {
+        let container = store.container(&args.container).await?;
+        let _waiting = Indicator::waiting("reading the ranges");
+        Ok(container.feed_ranges().await?)
+    })
 }
 
 pub(crate) fn split(args: &SplitArgs) -> Result<Exit> {
     let ContainerName { database, container } = &args.container;
     let at: Option<Epk> = args.at.as_deref().map(str::parse).transpose()?;
     let range: RangeId = args.range.parse()?;
-    on_store(&args.store, args.json, async |store| Ok(store.catalog().split(database, container, &range, at).await?))
+    on_store(&args.store, args.json, async |store| {
+        must_have(store, &args.container, &[&range]).await?;
+        let _waiting = Indicator::waiting(format!("splitting range {range}"));
+        Ok(store.catalog().split(database, container, &range, at).await?)
+    })
 }
 
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
@@ -64,8 +75,26 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let [a, b] = args.ranges.as_slice() else { return Err("--ranges takes two ids, such as --ranges 0,1".into()) };
     let ranges: [RangeId; 2] = [a.parse()?, b.parse()?];
     on_store(&args.store, args.json, async |store| {
+        must_have(store, &args.container, &[&ranges[0], &ranges[1]]).await?;
+        let _waiting = Indicator::waiting(format!("merging the ranges {a} and {b}"));
         Ok(vec![store.catalog().merge(database, container, [&ranges[0], &ranges[1]]).await?])
     })
+}
+
+/// Refuses ranges that are not there; the error names those that are.
+async fn must_have(store: &Store, name: &ContainerName, wanted: &[&RangeId]) -> Result<()> {
+    let ranges = store.container(name).await?.feed_ranges().await?;
+    let is_there = |wanted: &RangeId| ranges.iter().any(|range| range.id == *wanted);
+    match wanted.iter().find(|wanted| !is_there(wanted)) {
+        Some(missing) => Err(no_range(&missing.to_string(), &ranges).into()),
+        None => Ok(()),
+    }
+}
+
+/// What is said of a range that is not there.
+pub(crate) fn no_range(wanted: &str, ranges: &[PhysicalRange]) -> String {
+    let ids: Vec<String> = ranges.iter().map(|range| range.id.to_string()).collect();
+    format!("there is no range {wanted}; there are: {}", ids.join(", "))
 }
 
 /// Shows the ranges that `work` gives back.
@@ -95,6 +124,7 @@ fn call(args: &StoreArgs, method: &str, name: &str, body: &Value) -> Result<()> 
         return Err("this needs a server: pass its URL, such as --store http://127.0.0.1:8081".into());
     }
     let store = Store::open(args, Missing::Refused)?;
+    let _waiting = Indicator::waiting(format!("waiting for {}", redacted(&args.store)));
     block_on(async {
         store.server()?.admin_call(method, name, body.to_string().into_bytes(), QUICK).await?;
         store.close().await
@@ -107,8 +137,12 @@ pub(crate) fn throttle(args: &ThrottleArgs) -> Result<Exit> {
         body["container"] = container.to_string().into();
     }
     call(&args.store, "POST", "throttle", &body)?;
+    if args.json {
+        print(&format!("{body}\n"))?;
+        return Ok(Exit::Good);
+    }
     let what = args.container.as_ref().map_or_else(|| "all containers".to_owned(), ToString::to_string);
-    print(&match args.seconds {
+    print_text(&match args.seconds {
         0.0 => format!("{what}: no longer throttled\n"),
         seconds => format!("{what}: requests for items get 429 for {seconds} s\n"),
     })?;
@@ -118,7 +152,10 @@ pub(crate) fn throttle(args: &ThrottleArgs) -> Result<Exit> {
 pub(crate) fn fault(args: &FaultArgs) -> Result<Exit> {
     if args.clear {
         call(&args.store, "DELETE", "faults", &Value::Null)?;
-        print("all faults and throttling ended\n")?;
+        match args.json {
+            true => print(&format!("{}\n", json!({ "cleared": true })))?,
+            false => print("all faults and throttling ended\n")?,
+        };
         return Ok(Exit::Good);
     }
     let mut body = json!({ "status": args.status, "count": args.count, "after": args.after });
@@ -132,15 +169,21 @@ pub(crate) fn fault(args: &FaultArgs) -> Result<Exit> {
         }
     }
     call(&args.store, "POST", "faults", &body)?;
-    let (count, status) = (args.count, args.status.unwrap_or_default());
-    print(&format!("the next {count} matching requests get {status}\n"))?;
+    if args.json {
+        print(&format!("{body}\n"))?;
+        return Ok(Exit::Good);
+    }
+    let status = args.status.unwrap_or_default();
+    print_text(&match args.count {
+        1 => format!("the next matching request gets {status}\n"),
+        count => format!("the next {count} matching requests get {status}\n"),
+    })?;
     Ok(Exit::Good)
 }
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
     let store = Store::open(&args.store, Missing::Refused)?;
-    let waiting = ProgressBar::new_spinner().with_message("reading everything");
-    waiting.enable_steady_tick(Duration::from_millis(120));
+    let waiting = Indicator::waiting("reading everything");
     let found = block_on(async {
         let found = match store.engine() {
             Some(engine) => {
@@ -155,21 +198,17 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
         };
         store.close().await?;
         Ok(found)
-    });
-    waiting.finish_and_clear();
-    let found = found?;
+    })?;
+    drop(waiting);
     if args.json {
         print(&format!("{found}\n"))?;
     } else {
-        let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or(0);
-        print(&format!(
-            "all is well: {} databases, {} containers, {} ranges, {} items, {} changes\n",
-            count("databases"),
-            count("containers"),
-            count("ranges"),
-            count("items"),
-            count("changes")
-        ))?;
+        let count = |thing: &str| {
+            let count = found.get(format!("{thing}s")).and_then(Value::as_u64);
+            count_of(count.unwrap_or(0), thing)
+        };
+        let counts = ["database", "container", "range", "item", "change"].map(count);
+        print_text(&format!("all is well: {}\n", counts.join(", ")))?;
     }
     Ok(Exit::Good)
 }

@@ -1,15 +1,13 @@
 //! A change as a line of text, for people or as JSON.
 
-use std::{
-    io::{self, IsTerminal as _},
-    time::SystemTime,
-};
+use std::time::SystemTime;
 
 use changefeed::{ChangeInfo, RawChanges};
 use changefeed_core::{Operation, Timestamp};
-use ratatui::crossterm::terminal;
 use serde::Serialize;
 use serde_json::value::RawValue;
+
+use crate::terminal;
 
 /// So many characters of an item are shown to people who read them in a file or through a pipe.
 const SHOWN_OF_AN_ITEM: usize = 200;
@@ -32,9 +30,7 @@ impl Form {
         if json {
             return Self::Json;
         }
-        let is_terminal = io::stdout().is_terminal();
-        let columns = is_terminal.then(|| terminal::size().ok()).flatten().map(|(columns, _)| usize::from(columns));
-        Self::Plain { columns }
+        Self::Plain { columns: terminal::columns() }
     }
 }
 

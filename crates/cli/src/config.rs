@@ -11,9 +11,11 @@ use serde_json::json;
 
 use crate::{
     args::Args,
-    connection_string::{has_key, without_key},
-    exit::{Exit, Result, print},
+    exit::{Exit, Result, print, print_text},
+    nearest::nearest,
+    redact::redacted,
     table::Table,
+    terminal,
 };
 
 /// The variable that names the file.
@@ -65,9 +67,10 @@ impl Config {
         let command =
             names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |sub| self.apply(sub)));
         command.mut_args(|arg| match arg.get_long().and_then(|long| self.options.get(long)) {
-            Some(value) => {
-                arg.default_value(OsStr::from(value.clone())).hide_default_value(has_key(value)).required(false)
-            }
+            Some(value) => arg
+                .default_value(OsStr::from(value.clone()))
+                .hide_default_value(redacted(value) != *value)
+                .required(false),
             None => arg,
         })
     }
@@ -78,7 +81,12 @@ impl Config {
         collect(&Args::command(), &mut known);
         for name in self.options.keys() {
             match known.get(name) {
-                None => return Err(format!("there is no option {name}: `changefeed help run` shows those there are")),
+                None => {
+                    let names: Vec<String> = known.keys().cloned().collect();
+                    let meant = nearest(name, &names).map(|found| format!(" did you mean {found}?"));
+                    let meant = meant.unwrap_or_else(|| " `changefeed help run` shows those there are".to_owned());
+                    return Err(format!("there is no option {name}:{meant}"));
+                }
                 Some(false) => return Err(format!("{name} takes no value and cannot be set here: pass --{name}")),
                 Some(true) => {}
             }
@@ -119,11 +127,11 @@ fn parse(text: &str) -> std::result::Result<BTreeMap<String, String>, String> {
 pub(crate) fn show(config: &Config, as_json: bool) -> Result<Exit> {
     let mut found: Vec<[String; 3]> = Vec::new();
     for (name, value) in &config.options {
-        found.push([name.clone(), without_key(value), config.shown()]);
+        found.push([name.clone(), redacted(value), config.shown()]);
     }
     let variables = env::vars().filter(|(name, _)| name.starts_with("CHANGEFEED_"));
     for (name, value) in variables.collect::<BTreeMap<_, _>>() {
-        let value = if name == SECRET { "(hidden)".to_owned() } else { without_key(&value) };
+        let value = if name == SECRET { "(hidden)".to_owned() } else { redacted(&value) };
         found.push([name.trim_start_matches("CHANGEFEED_").to_lowercase().replace('_', "-"), value, name]);
     }
     if as_json {
@@ -133,11 +141,13 @@ pub(crate) fn show(config: &Config, as_json: bool) -> Result<Exit> {
             .collect();
         print(&format!("{}\n", serde_json::Value::from(list)))?;
     } else if found.is_empty() {
-        print(&format!("nothing is set: write options into {DEFAULT}, or set variables such as CHANGEFEED_STORE\n"))?;
+        print_text(&format!(
+            "nothing is set: write options into {DEFAULT}, or set variables such as CHANGEFEED_STORE\n"
+        ))?;
     } else {
         let mut table = Table::new(["option", "value", "from"]);
         found.into_iter().for_each(|row| table.row(row));
-        print(&table.text())?;
+        print_text(&table.text(terminal::columns()))?;
     }
     Ok(Exit::Good)
 }
@@ -163,7 +173,8 @@ mod tests {
             config.check()
         };
         assert_eq!(refused("store = './data'\nmax_items = 5"), Ok(()));
-        assert!(refused("stor = './data'").unwrap_err().contains("there is no option stor"));
+        assert_eq!(refused("stor = './data'"), Err("there is no option stor: did you mean store?".to_owned()));
+        assert!(refused("x = 1").unwrap_err().ends_with("x: `changefeed help run` shows those there are"));
         assert!(refused("json = 'yes'").unwrap_err().contains("takes no value"));
         assert!(refused("store = ['a']").unwrap_err().contains("must be a text or a number"));
         assert!(refused("store").is_err());

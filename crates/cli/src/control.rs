@@ -4,10 +4,12 @@ use changefeed::{Control, Estimator, LeaseState, LeaseToken, Moved, Scope};
 
 use crate::{
     args::{PauseArgs, SeekArgs},
-    exit::{Exit, Result, print},
+    count::count_of,
+    exit::{Exit, Result, print, print_text},
     inspect::on,
     store::ProcessorStores,
     table::Table,
+    terminal,
 };
 
 /// `changefeed seek`.
@@ -20,7 +22,7 @@ pub(crate) fn seek(args: &SeekArgs) -> Result<Exit> {
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&moved)?))?;
     } else {
-        print(&seek_text(&moved, args.dry_run))?;
+        print_text(&seek_text(&moved, args.dry_run))?;
     }
     Ok(Exit::Good)
 }
@@ -32,7 +34,7 @@ fn seek_text(moved: &[Moved], dry_run: bool) -> String {
         table.row([lease.to_string(), owner, from.to_string(), to.to_string()]);
     }
     let done = if dry_run { "would be moved; nothing was done" } else { "moved; owners follow with their next write" };
-    format!("{}\n{} {done}\n", table.text(), count_of_leases(moved.len()))
+    format!("{}\n{} {done}\n", table.text(terminal::columns()), count_of_leases(moved.len()))
 }
 
 /// Whether work is to end or to go on.
@@ -59,7 +61,7 @@ pub(crate) fn pause(args: &PauseArgs, wanted: Wanted) -> Result<Exit> {
     }
     let verb = if wanted == Wanted::Paused { "paused" } else { "resumed" };
     let tokens: Vec<&str> = changed.iter().map(LeaseToken::as_str).collect();
-    print(&match (tokens.as_slice(), args.dry_run) {
+    print_text(&match (tokens.as_slice(), args.dry_run) {
         ([], _) => format!("nothing to do: no lease that is meant can be {verb}\n"),
         (tokens, true) => format!("{} would be {verb}: {}\n", count_of_leases(tokens.len()), tokens.join(", ")),
         (tokens, false) => format!("{} {verb}: {}\n", count_of_leases(tokens.len()), tokens.join(", ")),
@@ -72,7 +74,8 @@ async fn would_change(on: &ProcessorStores, scope: &Scope, wanted: Wanted) -> Re
     if let Scope::Lease(token) = scope
         && !lag.leases.iter().any(|lease| lease.lease == *token)
     {
-        return Err(format!("there is no lease {token}: see `changefeed leases list {}`", on.name).into());
+        let known: Vec<&str> = lag.leases.iter().map(|lease| lease.lease.as_str()).collect();
+        return Err(format!("there is no lease {token}: the leases are {}", known.join(", ")).into());
     }
     let is_meant =
         |token: &LeaseToken| matches!(scope, Scope::All) || matches!(scope, Scope::Lease(one) if one == token);
@@ -93,5 +96,5 @@ pub(crate) fn scope(lease: Option<&str>) -> Result<Scope> {
 }
 
 pub(crate) fn count_of_leases(count: usize) -> String {
-    if count == 1 { "1 lease".to_owned() } else { format!("{count} leases") }
+    count_of(count as u64, "lease")
 }

@@ -11,6 +11,8 @@ use tokio::{
     sync::watch,
 };
 
+use crate::{progress::above, terminal};
+
 /// Any error: nobody handles them here, they are only shown.
 pub(crate) type Error = Box<dyn StdError + Send + Sync>;
 
@@ -55,21 +57,20 @@ pub(crate) fn with_causes(error: &(dyn StdError + Send + Sync)) -> String {
 
 /// Shows an error with its causes.
 pub(crate) fn report(error: &(dyn StdError + Send + Sync)) -> Exit {
-    let text = with_causes(error);
-    // If nobody can read it, the exit code has to say it alone.
-    drop(writeln!(io::stderr(), "error: {text}"));
+    say(&format!("error: {}", with_causes(error)));
     Exit::Failed
 }
 
 /// Says something on stderr that does not belong to the result.
 pub(crate) fn warn(text: &str) {
-    // If nobody can read it, the exit code has to say it alone.
-    drop(writeln!(io::stderr(), "warning: {text}"));
+    say(&format!("warning: {text}"));
 }
 
 /// Says on stderr what was done, where the exit code alone leaves it open.
 pub(crate) fn say(text: &str) {
-    drop(writeln!(io::stderr(), "{text}"));
+    let text = terminal::wrapped(text, terminal::columns_of_stderr());
+    // If nobody can read it, the exit code has to say it alone.
+    drop(above(|| writeln!(io::stderr(), "{text}")));
 }
 
 /// Whether somebody got it.
@@ -82,12 +83,20 @@ pub(crate) enum Printed {
 
 /// Writes a result to stdout.
 pub(crate) fn print(text: &str) -> Result<Printed> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    let write = || {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+    };
+    match above(write) {
         Ok(()) => Ok(Printed::Whole),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Printed::NobodyReads),
         Err(error) => Err(format!("write to stdout: {error}").into()),
     }
+}
+
+/// Writes a result for people to stdout: on a terminal in lines that fit it.
+pub(crate) fn print_text(text: &str) -> Result<Printed> {
+    print(&terminal::wrapped(text, terminal::columns()))
 }
 
 /// Does the work of a sub-command that needs no threads of its own.

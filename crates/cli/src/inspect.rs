@@ -12,12 +12,15 @@ use serde_json::{Value, json};
 use crate::{
     args::{ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs, WhereArgs},
     change_line::time,
-    exit::{Exit, Result, block_on, print, warn},
+    count::count_of,
+    exit::{Exit, Result, block_on, print, print_text, warn},
     leases,
+    progress::Indicator,
     store::ProcessorStores,
     store_health,
     table::Table,
     tail::partition_key,
+    terminal,
 };
 
 /// `changefeed lag`.
@@ -29,7 +32,7 @@ pub(crate) fn lag(args: &LagArgs) -> Result<Exit> {
         let shown = json!({ "total": changes, "behind_seconds": behind, "leases": leases, "broken": broken });
         print(&format!("{shown}\n"))?;
     } else {
-        print(&lag_text(&args.processor.name, &lag))?;
+        print_text(&lag_text(&args.processor.name, &lag))?;
     }
     Ok(if lag.broken.is_empty() { Exit::Good } else { Exit::Unhealthy })
 }
@@ -41,7 +44,7 @@ fn lag_text(name: &str, lag: &Lag) -> String {
         changes => format!("{name} is {changes} changes behind; the oldest has waited for {}\n", length(lag.behind)),
     };
     text.push('\n');
-    text.push_str(&lease_table(&lag.leases).text());
+    text.push_str(&lease_table(&lag.leases).text(terminal::columns()));
     for document in &lag.broken {
         text.push_str(&format!("\nlease document {document} cannot be read: see `changefeed explain {name}`\n"));
     }
@@ -82,7 +85,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
     } else {
         let about_stores = problems.iter().map(|problem| format!("{problem}\n"));
         let sentences: Vec<String> = about_stores.chain(leases.iter().map(sentence)).collect();
-        print(&sentences.concat())?;
+        print_text(&sentences.concat())?;
     }
     let is_stuck = !problems.is_empty() || leases.iter().any(|found| needs_attention(found.cause));
     Ok(if is_stuck { Exit::Unhealthy } else { Exit::Good })
@@ -111,7 +114,7 @@ pub(crate) fn needs_attention(cause: Cause) -> bool {
 pub(crate) fn leases(args: &LeasesArgs) -> Result<Exit> {
     match &args.command {
         LeasesCommand::List { processor, json } => list(processor, *json),
-        LeasesCommand::Show { processor, lease } => show(processor, lease),
+        LeasesCommand::Show { processor, lease, json } => show(processor, lease, *json),
         LeasesCommand::Release(args) => leases::release(args),
         LeasesCommand::Export(args) => leases::export(args),
         LeasesCommand::Import(args) => leases::import(args),
@@ -123,12 +126,12 @@ fn list(processor: &ProcessorArgs, json: bool) -> Result<Exit> {
     if json {
         print(&format!("{}\n", serde_json::to_string(&lag.leases)?))?;
     } else {
-        print(&lease_table(&lag.leases).text())?;
+        print(&lease_table(&lag.leases).text(terminal::columns()))?;
     }
     Ok(if lag.broken.is_empty() { Exit::Good } else { Exit::Unhealthy })
 }
 
-fn show(processor: &ProcessorArgs, token: &str) -> Result<Exit> {
+fn show(processor: &ProcessorArgs, token: &str, json: bool) -> Result<Exit> {
     let documents = on(processor, async |on| {
         let prefix = LeasePrefix::new(&on.name, on.monitored.identity())?;
         let items = on.leases.list(&prefix.leases()).await?;
@@ -143,7 +146,7 @@ fn show(processor: &ProcessorArgs, token: &str) -> Result<Exit> {
         });
     };
     let document: Value = serde_json::from_slice(body)?;
-    print(&format!("{document:#}\n"))?;
+    print(&if json { format!("{document}\n") } else { format!("{document:#}\n") })?;
     Ok(Exit::Good)
 }
 
@@ -191,19 +194,32 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
     for letter in &letters {
         let last = letter.errors.last().map_or("", String::as_str);
         text.push_str(&format!(
-            "dead letter {}: lsn {}, {} attempts, {last}\n",
-            letter.id, letter.lsn, letter.attempts
+            "dead letter {}: lsn {}, {}, {last}\n",
+            letter.id,
+            letter.lsn,
+            count_of(u64::from(letter.attempts), "attempt")
         ));
     }
-    print(&text)?;
+    print_text(&text)?;
     Ok(Exit::Good)
 }
 
 /// Opens the processor's containers, looks, and closes them.
 pub(crate) fn on<T>(args: &ProcessorArgs, look: impl AsyncFnOnce(&ProcessorStores) -> Result<T>) -> Result<T> {
+    waiting_on(args, "working on the leases", look)
+}
+
+/// The same, saying what is waited for.
+pub(crate) fn waiting_on<T>(
+    args: &ProcessorArgs,
+    what: &str,
+    look: impl AsyncFnOnce(&ProcessorStores) -> Result<T>,
+) -> Result<T> {
     block_on(async {
         let stores = ProcessorStores::open(args).await?;
+        let waiting = Indicator::waiting(what);
         let found = look(&stores).await?;
+        drop(waiting);
         stores.close().await?;
         Ok(found)
     })

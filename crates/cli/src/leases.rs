@@ -3,33 +3,31 @@
 use std::fs;
 
 use changefeed::{Control, ImportAction, ImportedLease, LeaseArchive, Position, ReleaseOutcome, ReleasedLease};
-use indicatif::ProgressBar;
+
+use serde_json::json;
 
 use crate::{
     args::{ExportArgs, ImportArgs, ReleaseArgs},
     control::{count_of_leases, scope},
-    exit::{Exit, Result, block_on, print},
-    inspect::on,
+    exit::{Exit, Result, block_on, print, print_text},
+    inspect::{on, waiting_on},
+    progress::Indicator,
     store::{Missing, ProcessorStores},
     table::Table,
+    terminal, whole_file,
 };
 
 /// `changefeed leases release`.
 pub(crate) fn release(args: &ReleaseArgs) -> Result<Exit> {
-    // On a terminal it shows that something is waited for.
-    let waiting = ProgressBar::new_spinner().with_message("waiting for owners to finish their batch");
-    waiting.enable_steady_tick(std::time::Duration::from_millis(120));
-    let released = on(&args.processor, async |on| {
+    let released = waiting_on(&args.processor, "waiting for owners to finish their batch", async |on| {
         let control = Control::new(&on.name, &on.monitored, &on.leases);
         let release = control.release(scope(args.lease.as_deref())?).force(args.force).patience(args.wait);
         Ok(if args.dry_run { release.dry_run().await? } else { release.apply().await? })
-    });
-    waiting.finish_and_clear();
-    let released = released?;
+    })?;
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&released)?))?;
     } else {
-        print(&release_text(&released, args.dry_run))?;
+        print_text(&release_text(&released, args.dry_run))?;
     }
     let is_kept = |one: &ReleasedLease| one.outcome == ReleaseOutcome::Kept;
     Ok(if released.iter().any(is_kept) { Exit::Unhealthy } else { Exit::Good })
@@ -48,7 +46,7 @@ fn release_text(released: &[ReleasedLease], dry_run: bool) -> String {
         table.row([lease.to_string(), owner.clone().unwrap_or_else(|| "-".to_owned()), result.to_owned()]);
     }
     let end = if dry_run { "\nnothing was done\n" } else { "" };
-    format!("{}{end}", table.text())
+    format!("{}{end}", table.text(terminal::columns()))
 }
 
 /// `changefeed leases export`.
@@ -59,18 +57,13 @@ pub(crate) fn export(args: &ExportArgs) -> Result<Exit> {
         print(&archive.to_json())?;
         return Ok(Exit::Good);
     };
-    // A file that is there is replaced whole or not at all.
-    let mut partial = file.clone().into_os_string();
-    partial.push(".partial");
-    fs::write(&partial, archive.to_json())
-        .and_then(|()| fs::rename(&partial, file))
-        .map_err(|error| format!("write {}: {error}", file.display()))?;
-    print(&format!(
-        "{} of {} written to {}\n",
-        count_of_leases(archive.leases.len()),
-        archive.processor,
-        file.display()
-    ))?;
+    whole_file::write(file, &archive.to_json()).map_err(|error| format!("write {}: {error}", file.display()))?;
+    let (count, processor, file) = (archive.leases.len(), &archive.processor, file.display().to_string());
+    if args.json {
+        print(&format!("{}\n", json!({ "processor": processor, "leases": count, "to": file })))?;
+    } else {
+        print_text(&format!("{} of {processor} written to {file}\n", count_of_leases(count)))?;
+    }
     Ok(Exit::Good)
 }
 
@@ -84,17 +77,18 @@ pub(crate) fn import(args: &ImportArgs) -> Result<Exit> {
             true => ProcessorStores::open(&args.processor).await?,
             false => ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?,
         };
+        let waiting = Indicator::waiting("working on the leases");
         let control = Control::new(&stores.name, &stores.monitored, &stores.leases);
         let import = control.import(archive).accept_other_store(args.other_store).force(args.force);
         let imported = if args.dry_run { import.dry_run().await } else { import.apply().await };
-        drop((import, control));
+        drop((import, control, waiting));
         stores.close().await?;
         imported.map_err(|error| remedy(&error))
     })?;
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&imported)?))?;
     } else {
-        print(&import_text(&imported, args.dry_run))?;
+        print_text(&import_text(&imported, args.dry_run))?;
     }
     Ok(Exit::Good)
 }
@@ -122,5 +116,5 @@ fn import_text(imported: &[ImportedLease], dry_run: bool) -> String {
     }
     let done = if dry_run { "would be imported; nothing was done" } else { "imported; start hosts to go on" };
     let count = imported.iter().filter(|one| one.action != ImportAction::Delete).count();
-    format!("{}\n{} {done}\n", table.text(), count_of_leases(count))
+    format!("{}\n{} {done}\n", table.text(terminal::columns()), count_of_leases(count))
 }

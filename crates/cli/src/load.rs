@@ -12,14 +12,15 @@ use std::{
 };
 
 use changefeed_core::{Container, ErrorKind};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use tokio::{sync::Mutex, task::JoinSet};
 
 use crate::{
     args::LoadArgs,
     clock,
-    exit::{Exit, Result, block_on, interrupted, print},
+    count::count_of,
+    exit::{Exit, Result, block_on, interrupted, print, print_text},
+    progress::Indicator,
     store::{Missing, Store},
 };
 
@@ -44,7 +45,10 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
             keys: args.keys,
             size: args.size,
             ledger: ledger.map(Mutex::new),
-            progress: progress(args.count),
+            progress: match args.count {
+                Some(count) => Indicator::of(count, "items"),
+                None => Indicator::counting("items"),
+            },
         });
         let begin = clock::instant();
         let mut writers = JoinSet::new();
@@ -57,7 +61,6 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
         };
         // Writes under way are given up; if they land, nobody was told that they did.
         writers.shutdown().await;
-        loader.progress.finish_and_clear();
         let (written, seconds) = (loader.written.load(Ordering::Acquire), begin.elapsed().as_secs_f64());
         drop(loader);
         if let Some(admin) = admin {
@@ -77,7 +80,8 @@ fn report(args: &LoadArgs, written: u64, seconds: f64) -> Result<()> {
         let done = json!({ "written": written, "seconds": seconds, "container": args.container.to_string() });
         print(&format!("{done}\n"))?;
     } else {
-        print(&format!("{written} items written to {} in {seconds:.1} s, {rate:.0} a second\n", args.container))?;
+        let items = count_of(written, "item");
+        print_text(&format!("{items} written to {} in {seconds:.1} s, {rate:.0} a second\n", args.container))?;
     }
     Ok(())
 }
@@ -99,7 +103,7 @@ struct Loader {
     keys: u64,
     size: usize,
     ledger: Option<Mutex<File>>,
-    progress: ProgressBar,
+    progress: Indicator,
 }
 
 impl Loader {
@@ -185,16 +189,4 @@ fn open_ledger(file: &Path) -> Result<File> {
         .append(true)
         .open(file)
         .map_err(|error| format!("open the ledger {}: {error}", file.display()).into())
-}
-
-/// A bar on a terminal; nothing elsewhere.
-fn progress(count: Option<u64>) -> ProgressBar {
-    let (bar, template) = match count {
-        Some(count) => (ProgressBar::new(count), "{bar:30} {pos}/{len} items, {per_sec}, {eta} left"),
-        None => (ProgressBar::new_spinner(), "{spinner} {pos} items, {per_sec}"),
-    };
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

@@ -12,6 +12,7 @@ mod connection_string;
 mod control;
 #[cfg(feature = "cosmos")]
 mod cosmos;
+mod count;
 mod dead_letters;
 mod demo;
 mod exit;
@@ -22,6 +23,8 @@ mod load;
 mod man;
 mod metrics;
 mod nearest;
+mod progress;
+mod redact;
 mod restore;
 mod run;
 mod serve;
@@ -29,7 +32,9 @@ mod store;
 mod store_health;
 mod table;
 mod tail;
+mod terminal;
 mod top;
+mod whole_file;
 
 use std::process::ExitCode;
 
@@ -88,8 +93,15 @@ fn work(command: Command, config: &Config) -> Result<Exit> {
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<Exit> {
+    let whole = Args::command();
+    // The scripts offer hidden sub-commands, too, which only this program itself calls.
+    let offered = whole.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned();
+    let mut command = clap::Command::new("changefeed")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommands(offered)
+        .args(whole.get_arguments().cloned());
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "changefeed", &mut script);
+    clap_complete::generate(shell, &mut command, "changefeed", &mut script);
     print(&String::from_utf8(script)?)?;
     Ok(Exit::Good)
 }

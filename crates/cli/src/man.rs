@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 
 use crate::{
     args::Args,
-    exit::{Exit, Result, print},
+    exit::{Exit, Result, print, print_text},
 };
 
 /// Writes all pages into a folder, or prints that of the whole command.
@@ -20,6 +20,6 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<Exit> {
     let shown = dir.display();
     fs::create_dir_all(dir).map_err(|error| format!("make the folder {shown}: {error}"))?;
     clap_mangen::generate_to(Args::command(), dir).map_err(|error| format!("write into {shown}: {error}"))?;
-    print(&format!("man pages written to {shown}: try `man {shown}/changefeed.1`\n"))?;
+    print_text(&format!("man pages written to {shown}: try `man {shown}/changefeed.1`\n"))?;
     Ok(Exit::Good)
 }

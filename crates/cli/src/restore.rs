@@ -8,7 +8,6 @@ use std::{
 
 use changefeed_core::StoreId;
 use changefeed_embedded::Engine;
-use indicatif::ProgressBar;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -18,9 +17,10 @@ use crate::{
         FILES,
         manifest::{FileEntry, Manifest, hex},
         partial::Partial,
-        progress,
     },
-    exit::{Exit, Result, block_on, print},
+    count::count_of,
+    exit::{Exit, Result, block_on, print, print_text},
+    progress::Indicator,
 };
 
 /// How much is copied at a time.
@@ -30,12 +30,14 @@ const PART_BYTES: usize = 1024 * 1024;
 pub(crate) fn restore(args: &RestoreArgs) -> Result<Exit> {
     let manifest = Manifest::read(&args.backup)?;
     let partial = Partial::begin(&args.store)?;
-    let progress = progress(manifest.bytes(), "restored");
+    let progress = Indicator::of_bytes(manifest.bytes(), "restored");
     for file in &manifest.files {
         copy(&args.backup, &partial, file, &progress)?;
     }
-    progress.finish_and_clear();
+    drop(progress);
+    let checking = Indicator::waiting("checking what was restored");
     let (store, processors) = block_on(open(partial.path(), &manifest.store))?;
+    drop(checking);
     partial.finish()?;
     let to = args.store.display();
     if args.json {
@@ -45,10 +47,10 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<Exit> {
         });
         print(&format!("{done}\n"))?;
     } else {
-        print(&format!(
-            "store {} restored to {to}, as {store}: {} files, {} bytes, all checked\n{}",
+        print_text(&format!(
+            "store {} restored to {to}, as {store}: {}, {} bytes, all checked\n{}",
             manifest.store,
-            manifest.files.len(),
+            count_of(manifest.files.len() as u64, "file"),
             manifest.bytes(),
             match processors {
                 0 => "no processor has leases in it\n".to_owned(),
@@ -61,7 +63,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<Exit> {
 }
 
 /// Copies a file of the backup and compares it with the manifest.
-fn copy(backup: &Path, partial: &Partial, entry: &FileEntry, progress: &ProgressBar) -> Result<()> {
+fn copy(backup: &Path, partial: &Partial, entry: &FileEntry, progress: &Indicator) -> Result<()> {
     let from = backup.join(FILES).join(&entry.name);
     let failed = |error: io::Error| format!("copy {}: {error}", from.display());
     let mut source = File::open(&from).map_err(failed)?;

@@ -1,6 +1,10 @@
 //! `changefeed serve`: a store on a socket.
 
-use std::{path::Path, time::Duration};
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    time::Duration,
+};
 
 use changefeed_embedded::Engine;
 use changefeed_server::{Server, Tls, self_signed};
@@ -15,9 +19,10 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::{
     args::ServeArgs,
     demo,
-    exit::{Exit, Result, print},
+    exit::{Exit, Result, print, say},
     keys, metrics,
-    store::{MEMORY, admin_endpoint},
+    progress::Indicator,
+    store::{MEMORY, admin_endpoint, is_store},
 };
 
 /// Serves until a signal asks it to stop.
@@ -39,7 +44,16 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     let measured = metrics::install()?;
     let render = measured.clone();
     let engine = Engine::builder().account_host(&args.account_host);
+    // Before a store is made that nobody will serve.
+    must_be_free(args.listen)?;
+    let is_new = args.store != Path::new(MEMORY) && !is_store(&args.store);
+    let opening = Indicator::waiting(format!("opening {}", args.store.display()));
     let engine = if args.store == Path::new(MEMORY) { engine.in_memory()? } else { engine.open(&args.store)? };
+    drop(opening);
+    // Programs that start a server of their own know it.
+    if is_new && !args.until_stdin_closes {
+        say(&format!("new store in {}", args.store.display()));
+    }
     let mut builder = Server::builder(engine.catalog())
         .storage(changefeed::storage_of(&engine))
         .metrics(move || render.render())
@@ -91,6 +105,14 @@ async fn serve(args: &ServeArgs) -> Result<Exit> {
     server.stop().await;
     engine.close().await?;
     Ok(Exit::Good)
+}
+
+/// Refuses an address that is taken or is none of this machine.
+fn must_be_free(address: SocketAddr) -> Result<()> {
+    match TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("listen on {address}: {error}: choose another address with --listen").into()),
+    }
 }
 
 /// Waits until stdin is closed; without end if that does not matter.

@@ -14,6 +14,7 @@ use crate::{
     exit::Result,
     keys,
     nearest::nearest,
+    progress::Indicator,
 };
 
 /// What `--store` says for a store that is gone with its process.
@@ -61,6 +62,7 @@ impl Store {
         if missing == Missing::Refused {
             must_be_a_store(folder)?;
         }
+        let _opening = Indicator::waiting(format!("opening {}", folder.display()));
         let mut tries = 0;
         loop {
             match Engine::open(folder) {
@@ -159,8 +161,10 @@ impl Store {
     }
 
     fn connect(args: &StoreArgs) -> Result<Self> {
-        let uri: Uri = args.store.parse().map_err(|error| format!("--store {}: {error}", args.store))?;
-        let host = uri.host().ok_or_else(|| format!("--store {}: a URL needs a host", args.store))?;
+        let no_url =
+            |problem: String| format!("--store {}: {problem}: pass a URL such as http://127.0.0.1:8081", args.store);
+        let uri: Uri = args.store.parse().map_err(|error: hyper::http::uri::InvalidUri| no_url(error.to_string()))?;
+        let host = uri.host().ok_or_else(|| no_url("a URL needs a host".to_owned()))?;
         let mut server = remote::Server::builder(&args.store, &keys::of_client(args, host)?);
         server = server.trust_loopback();
         if let Some(file) = &args.ca_file {
@@ -187,6 +191,7 @@ impl Store {
 
     /// A container, if it is there.
     pub(crate) async fn container_if_any(&self, name: &ContainerName) -> Result<Option<Container>> {
+        let _waiting = Indicator::waiting(format!("looking for {name}"));
         match self.catalog.container(&name.database, &name.container).await {
             Err(error) if is_not_found(&error) => Ok(None),
             opened => Ok(Some(opened?)),
@@ -250,8 +255,12 @@ impl ProcessorStores {
     pub(crate) async fn open(args: &ProcessorArgs) -> Result<Self> {
         let (store, lease_store) = Self::open_stores(args, Missing::Refused)?;
         let monitored = store.container(&args.container).await?;
-        let leases = lease_store.as_ref().unwrap_or(&store).container(&args.leases).await?;
-        lease_store.as_ref().unwrap_or(&store).check_leases(&args.leases).await?;
+        let of_leases = lease_store.as_ref().unwrap_or(&store);
+        let Some(leases) = of_leases.container_if_any(&args.leases).await? else {
+            let (problem, name) = (of_leases.unknown(&args.leases).await?, &args.name);
+            return Err(format!("{problem}; the first `changefeed run {name}` makes it").into());
+        };
+        of_leases.check_leases(&args.leases).await?;
         Ok(Self { name: args.name.clone(), monitored, leases, store, lease_store })
     }
 
@@ -298,7 +307,7 @@ impl ProcessorStores {
 /// Refuses a folder without a store: opening it would make one.
 fn must_be_a_store(folder: &Path) -> Result<()> {
     let shown = folder.display();
-    let problem = match (folder.is_dir(), folder.join(FORMAT_FILE).exists()) {
+    let problem = match (folder.is_dir(), is_store(folder)) {
         (true, true) => return Ok(()),
         (true, false) => format!("there is no store in the folder {shown}"),
         (false, _) => format!("there is no folder {shown}"),
@@ -308,6 +317,11 @@ fn must_be_a_store(folder: &Path) -> Result<()> {
          store"
     )
     .into())
+}
+
+/// Whether a folder holds a store.
+pub(crate) fn is_store(folder: &Path) -> bool {
+    folder.join(FORMAT_FILE).exists()
 }
 
 /// The admin endpoint of a folder; none, with a warning, if there cannot be one: work goes on without it.

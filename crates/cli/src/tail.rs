@@ -1,17 +1,26 @@
 //! `changefeed tail`: the changes of a container, as they come.
 
-use std::{fs, io::ErrorKind as IoErrorKind, path::Path, time::Duration};
+use std::{
+    fs,
+    io::{self, ErrorKind as IoErrorKind, IsTerminal as _},
+    path::Path,
+    time::Duration,
+};
 
 use changefeed::{Bookmark, Pull, RawChanges};
 use changefeed_core::{Change, Container, Mode, PartitionKey, StartFrom};
 use changefeed_query::Condition;
+use rustix::fs::{FileType, fstat};
 
 use crate::{
+    admin::no_range,
     args::TailArgs,
     change_line::{Form, lines},
     clock,
     exit::{Exit, Printed, Result, block_on, interrupted, print},
+    progress::Indicator,
     store::{Missing, Store},
+    whole_file,
 };
 
 /// How long to wait for a wake-up before looking again: stores that cannot tell need it.
@@ -20,6 +29,10 @@ const POLL: Duration = Duration::from_secs(1);
 /// Prints changes until the end that the arguments ask for.
 pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
     let condition = args.condition.as_deref().map(condition).transpose()?;
+    if let Some(file) = &args.bookmark {
+        // Before anything is printed that a next time could not tell from what is new.
+        whole_file::check(file).map_err(|error| format!("write the bookmark {}: {error}", file.display()))?;
+    }
     let store = Store::open(&args.store, Missing::Refused)?;
     block_on(async {
         let container = store.container(&args.container).await?;
@@ -42,6 +55,7 @@ pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
 async fn follow(args: &TailArgs, pull: &mut Pull, condition: Option<&Condition>) -> Result<Exit> {
     let form = Form::on_stdout(args.json);
     let mut left = args.max.unwrap_or(u64::MAX);
+    let progress = (args.once && is_seen_alone()).then(|| Indicator::counting("changes read"));
     while left > 0 {
         let page = pull.next_page().await?;
         if page.is_empty() {
@@ -53,6 +67,9 @@ async fn follow(args: &TailArgs, pull: &mut Pull, condition: Option<&Condition>)
             continue;
         }
         let mut changes = page.changes;
+        if let Some(progress) = &progress {
+            progress.inc(changes.len() as u64);
+        }
         if let Some(condition) = condition {
             changes = matching(changes, condition)?;
         }
@@ -65,6 +82,12 @@ async fn follow(args: &TailArgs, pull: &mut Pull, condition: Option<&Condition>)
         save(args.bookmark.as_deref(), pull)?;
     }
     Ok(Exit::Good)
+}
+
+/// Whether nothing else writes to the terminal that may be stderr, as a program behind a pipe may.
+fn is_seen_alone() -> bool {
+    let stdout = io::stdout();
+    stdout.is_terminal() || fstat(&stdout).is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_file())
 }
 
 /// The reader, where the bookmark or else the arguments say.
@@ -81,8 +104,7 @@ async fn pull(args: &TailArgs, container: &Container) -> Result<Pull> {
         (None, Some(range)) => {
             let ranges = container.feed_ranges().await?;
             let Some(found) = ranges.iter().find(|found| found.id.to_string() == *range) else {
-                let ids: Vec<String> = ranges.iter().map(|range| range.id.to_string()).collect();
-                return Err(format!("there is no range {range}; there are: {}", ids.join(", ")).into());
+                return Err(no_range(range, &ranges).into());
             };
             Pull::range(container, found.range.clone(), start)
         }
@@ -138,11 +160,9 @@ fn saved(file: &Path) -> Result<Option<Bookmark>> {
     }
 }
 
-/// Keeps the position, whole: a reader or a crash never sees half of it.
+/// Keeps the position.
 fn save(file: Option<&Path>, pull: &Pull) -> Result<()> {
     let Some(file) = file else { return Ok(()) };
-    let new = file.with_extension("new");
-    fs::write(&new, format!("{}\n", pull.bookmark()))
-        .and_then(|()| fs::rename(&new, file))
+    whole_file::write(file, &format!("{}\n", pull.bookmark()))
         .map_err(|error| format!("write the bookmark {}: {error}", file.display()).into())
 }

@@ -6,6 +6,9 @@ use super::store::{ContainerName, StoreArgs};
 
 /// Lists the ranges of a container
 #[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed ranges --store ./data --container shop/orders")]
 pub(crate) struct RangesArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -21,6 +24,9 @@ pub(crate) struct RangesArgs {
 
 /// Splits a range in two; readers and writers go on
 #[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed split --range 0 --store ./data --container shop/orders")]
 pub(crate) struct SplitArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -44,6 +50,9 @@ pub(crate) struct SplitArgs {
 
 /// Makes one range of two neighbours; readers and writers go on
 #[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed merge --ranges 1,2 --store ./data --container shop/orders")]
 pub(crate) struct MergeArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -63,6 +72,9 @@ pub(crate) struct MergeArgs {
 
 /// Lets a server answer requests for items with 429 for a while
 #[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed throttle --seconds 10 --store http://localhost:8081")]
 pub(crate) struct ThrottleArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -72,16 +84,23 @@ pub(crate) struct ThrottleArgs {
     pub(crate) container: Option<ContainerName>,
 
     /// For how long; 0 ends it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = not_negative, allow_negative_numbers = true)]
     pub(crate) seconds: f64,
 
     /// The retry-after value sent to clients, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub(crate) retry_after_ms: u64,
+
+    /// Prints what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Lets a server give a wrong answer, for tests of clients; it must have been started with --allow-faults
 #[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed fault --status 503 --count 3 --store http://localhost:8081")]
 pub(crate) struct FaultArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -113,10 +132,17 @@ pub(crate) struct FaultArgs {
     /// Ends all faults and throttling instead
     #[arg(long, conflicts_with = "status")]
     pub(crate) clear: bool,
+
+    /// Prints what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Reads everything in a store and compares items with the feed
 #[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed verify --store ./data")]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -124,4 +150,11 @@ pub(crate) struct VerifyArgs {
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        _ => Err("pass a number of seconds, or 0".to_owned()),
+    }
 }

@@ -14,6 +14,9 @@ The ledger at the end counts changes, one for each version of each order:
 An order is only updated after its last version was handled: the feed shows the newest version of an item, so faster
 updates would be merged, and counting them would prove nothing.
 
+Example:
+  changefeed demo --seconds 10
+
 The events go to stderr, the ledger to stdout. Exit codes: 0 nothing was lost, 1 something was, 2 error, 130 Ctrl-C.";
 
 /// Shows the whole idea in half a minute: hosts share the work, one dies, others join, a range splits, an item is

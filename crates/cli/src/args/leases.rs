@@ -40,6 +40,10 @@ Example:
         /// The lease, as `changefeed leases list` shows it
         #[arg(value_name = "TOKEN")]
         lease: String,
+
+        /// Prints it on one line
+        #[arg(long)]
+        json: bool,
     },
     Release(ReleaseArgs),
     Export(ExportArgs),
@@ -94,6 +98,10 @@ pub(crate) struct ExportArgs {
     /// The file, replaced if it is there [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
+
+    /// Prints what was written to the file as JSON; stdout gets JSON in any case
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Makes the documents of an export those of a processor; its hosts must be stopped

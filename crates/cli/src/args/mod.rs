@@ -63,6 +63,10 @@ pub(crate) enum Command {
     Seek(SeekArgs),
     Pause(PauseArgs),
     /// Lets work go on that was paused
+    #[command(after_help = "\
+Example:
+  changefeed resume mailer --store ./data \\
+    --container shop/orders --leases shop/leases")]
     Resume(PauseArgs),
     DeadLetters(DeadLettersArgs),
     Where(WhereArgs),
@@ -80,11 +84,17 @@ pub(crate) enum Command {
         command: ConfigCommand,
     },
     /// Prints a script that completes this command's arguments in your shell
+    #[command(after_help = "\
+Example:
+  changefeed completions bash > changefeed.bash")]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
     },
     /// Writes man pages, one for each sub-command; prints that of the whole command without --dir
+    #[command(after_help = "\
+Example:
+  changefeed man --dir ./man")]
     Man {
         /// The folder, which is made if need be
         #[arg(long, value_name = "DIR")]
@@ -95,9 +105,69 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Shows what is set, and where; secrets are hidden
+    #[command(after_help = "\
+Example:
+  changefeed config show")]
     Show {
         /// Prints JSON
         #[arg(long)]
         json: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, error::ErrorKind};
+
+    use super::*;
+
+    /// All commands that do something, with the words that call them.
+    fn leaves(command: &clap::Command, words: &[String]) -> Vec<(Vec<String>, clap::Command)> {
+        let below: Vec<&clap::Command> = command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
+        if below.is_empty() {
+            return vec![(words.to_vec(), command.clone())];
+        }
+        let with = |sub: &clap::Command| [words, &[sub.get_name().to_owned()]].concat();
+        below.into_iter().flat_map(|sub| leaves(sub, &with(sub))).collect()
+    }
+
+    #[test]
+    fn every_option_that_is_mistyped_is_recognised() {
+        let mut tried = 0;
+        for (words, command) in leaves(&Args::command(), &[]) {
+            for long in command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(clap::Arg::get_long) {
+                let last = long.chars().last().unwrap();
+                let typed = [&["changefeed".to_owned()], &words[..], &[format!("--{long}{last}")]].concat();
+                let error = Args::command().try_get_matches_from(&typed).unwrap_err();
+                let said = error.to_string();
+                assert_eq!(error.kind(), ErrorKind::UnknownArgument, "{typed:?}: {said}");
+                assert!(said.contains(&format!("similar argument exists: '--{long}'")), "{typed:?}: {said}");
+                tried += 1;
+            }
+        }
+        assert!(tried > 200, "{tried}");
+    }
+
+    #[test]
+    fn every_sub_command_that_is_mistyped_is_recognised() {
+        for (words, _) in leaves(&Args::command(), &[]).iter().filter(|(_, command)| !command.is_hide_set()) {
+            let (name, before) = words.split_last().unwrap();
+            let typed = [&["changefeed".to_owned()], before, &[format!("{name}x")]].concat();
+            let error = Args::command().try_get_matches_from(&typed).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidSubcommand, "{typed:?}: {error}");
+            assert!(error.to_string().contains(&format!("'{name}'")), "{typed:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_sub_command_prints_json_if_asked_except_those_that_print_something_else() {
+        let without: Vec<String> = leaves(&Args::command(), &[])
+            .into_iter()
+            .filter(|(_, command)| !command.is_hide_set())
+            .filter(|(_, command)| !command.get_arguments().any(|arg| arg.get_long() == Some("json")))
+            .map(|(words, _)| words.join(" "))
+            .collect();
+        // One line of JSON when it is ready; a script; pages.
+        assert_eq!(without, ["serve", "completions", "man"]);
+    }
 }

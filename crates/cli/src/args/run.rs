@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args as Arguments;
+use clap::{ArgGroup, Args as Arguments};
 
 use super::{
     data::positive,
@@ -42,6 +42,7 @@ Ends on Ctrl-C and SIGTERM, also while it is starting: running calls are finishe
 /// Runs a host with a ready-made delegate: prints changes, runs a command or calls a webhook for each
 /// batch, or copies to another container
 #[derive(Debug, Arguments)]
+#[command(group = ArgGroup::new("printing").args(["print", "check"]).multiple(true))]
 #[command(after_long_help = EXAMPLES, after_help = "See --help for examples and for how --exec and --webhook work.")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -77,8 +78,8 @@ pub(crate) struct DelegateArgs {
     #[arg(long)]
     pub(crate) print: bool,
 
-    /// Prints each change as one line of JSON
-    #[arg(long, requires = "print")]
+    /// Prints each change as one line of JSON; with --check, what would run
+    #[arg(long, requires = "printing")]
     pub(crate) json: bool,
 
     /// Runs this command for each batch

@@ -11,6 +11,9 @@ use clap::Args as Arguments;
 /// is given. /healthz and /readyz are open to anybody; /metrics, for Prometheus, to clients on this machine, and to those
 /// that send `Authorization: Bearer KEY` with a read-only key of the key file.
 #[derive(Debug, Arguments)]
+#[command(after_help = "\
+Example:
+  changefeed serve --store ./data --listen 127.0.0.1:8081")]
 pub(crate) struct ServeArgs {
     /// Folder of the store, made if it is missing; `memory` keeps nothing
     #[arg(long, value_name = "DIR")]

@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use clap::Args as Arguments;
+use clap::{Args as Arguments, builder::NonEmptyStringValueParser};
 
 /// Which store, and how to get in.
 #[derive(Clone, Debug, Arguments)]
@@ -31,7 +31,7 @@ pub(crate) struct StoreArgs {
 #[derive(Clone, Debug, Arguments)]
 pub(crate) struct ProcessorArgs {
     /// Name of the processor
-    #[arg(value_name = "PROCESSOR")]
+    #[arg(value_name = "PROCESSOR", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: String,
 
     #[command(flatten)]

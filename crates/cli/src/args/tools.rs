@@ -152,6 +152,10 @@ Example:
         json: bool,
     },
     /// Shows one dead letter whole, as JSON
+    #[command(after_help = "\
+Example:
+  changefeed dead-letters show mailer.00000000000000000017.0123456789abcdef \\
+    --store ./data --dead-letters shop/rejected")]
     Show {
         #[command(flatten)]
         letters: LettersArgs,
@@ -159,8 +163,16 @@ Example:
         /// Its id, as `changefeed dead-letters list` shows it
         #[arg(value_name = "ID")]
         id: String,
+
+        /// Prints it on one line
+        #[arg(long)]
+        json: bool,
     },
     /// Writes the items of dead letters into the monitored container again, so that they are delivered again
+    #[command(after_help = "\
+Example:
+  changefeed dead-letters redrive --rate 10 --dry-run --store ./data \\
+    --dead-letters shop/rejected --container shop/orders")]
     Redrive {
         #[command(flatten)]
         letters: LettersArgs,
@@ -192,6 +204,10 @@ Example:
         json: bool,
     },
     /// Deletes dead letters for good
+    #[command(after_help = "\
+Example:
+  changefeed dead-letters purge --before '7d ago' --store ./data \\
+    --dead-letters shop/rejected")]
     Purge {
         #[command(flatten)]
         letters: LettersArgs,

@@ -7,7 +7,6 @@ mod source;
 use std::fs::File;
 use std::io::Write as _;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -19,7 +18,9 @@ use self::{
 use crate::{
     args::BackupArgs,
     clock,
-    exit::{Exit, Result, block_on, print},
+    count::count_of,
+    exit::{Exit, Result, block_on, print, print_text},
+    progress::Indicator,
     store::{Missing, Store},
 };
 
@@ -42,8 +43,9 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<Exit> {
         let done = json!({ "store": manifest.store, "files": files, "bytes": bytes, "to": to.to_string() });
         print(&format!("{done}\n"))?;
     } else {
-        print(&format!(
-            "store {} copied to {to}: {files} files, {bytes} bytes, all checked\nto restore it: changefeed restore --from \
+        let files = count_of(files as u64, "file");
+        print_text(&format!(
+            "store {} copied to {to}: {files}, {bytes} bytes, all checked\nto restore it: changefeed restore --from \
              {to} --store NEW-FOLDER\n",
             manifest.store
         ))?;
@@ -52,9 +54,11 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<Exit> {
 }
 
 async fn copy(store: &Store, partial: &Partial) -> Result<Manifest> {
+    let waiting = Indicator::waiting("taking a snapshot");
     let source = Source::open(store).await?;
+    drop(waiting);
     let total = source.files().iter().map(|(_, bytes)| bytes).sum();
-    let progress = progress(total, "copied");
+    let progress = Indicator::of_bytes(total, "copied");
     partial.make_folder(FILES)?;
     let mut entries = Vec::new();
     for (name, bytes) in source.files() {
@@ -62,7 +66,7 @@ async fn copy(store: &Store, partial: &Partial) -> Result<Manifest> {
         entries.push(copy_file(&source, (name, *bytes), &mut file, &progress).await?);
     }
     source.end().await?;
-    progress.finish_and_clear();
+    drop(progress);
     let manifest = Manifest::new(source.store_id(), clock::now(), entries);
     partial.write(manifest::NAME, manifest.to_json().as_bytes())?;
     partial.sync_folder(FILES)?;
@@ -73,7 +77,7 @@ async fn copy_file(
     source: &Source,
     (name, bytes): (&str, u64),
     file: &mut File,
-    progress: &ProgressBar,
+    progress: &Indicator,
 ) -> Result<FileEntry> {
     let mut hash = Sha256::new();
     let mut offset = 0;
@@ -89,14 +93,4 @@ async fn copy_file(
     }
     file.sync_all().map_err(|error| format!("write {name}: {error}"))?;
     Ok(FileEntry { name: name.to_owned(), bytes, sha256: hex(&hash.finalize()) })
-}
-
-/// A bar on a terminal; nothing elsewhere.
-pub(crate) fn progress(bytes: u64, done: &str) -> ProgressBar {
-    let bar = ProgressBar::new(bytes);
-    let template = format!("{{bar:30}} {{bytes}} of {{total_bytes}} {done}, {{eta}} left");
-    match ProgressStyle::with_template(&template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use changefeed::DeadLetterDocument;
 use changefeed_core::{PartitionKey, PartitionKeyValue, Timestamp};
 
-use crate::change_line::time;
+use crate::{change_line::time, count::count_of};
 
 /// How many errors, keys of an error and letters of a key are listed: each about a screen.
 const ERRORS: usize = 20;
@@ -95,10 +95,6 @@ pub(super) fn last_error(letter: &DeadLetterDocument) -> &str {
 
 pub(super) fn count_of_letters(count: u64) -> String {
     count_of(count, "dead letter")
-}
-
-fn count_of(count: u64, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The groups with the most letters, and how many others there are.

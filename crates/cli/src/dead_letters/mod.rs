@@ -4,13 +4,13 @@ mod groups;
 
 use changefeed::{DeadLetterDocument, DeadLetters, Redrive, Redriven};
 use changefeed_core::{ErrorKind, PartitionKey};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use self::groups::{Groups, count_of_letters, last_error};
 use crate::{
     args::{ContainerName, DeadLettersArgs, DeadLettersCommand, LettersArgs, Moment},
-    exit::{Error, Exit, Printed, Result, block_on, print},
+    exit::{Error, Exit, Printed, Result, block_on, print, print_text},
+    progress::Indicator,
     store::{Missing, Store},
     tail::partition_key,
 };
@@ -22,12 +22,13 @@ const PAGE: usize = 100;
 pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<Exit> {
     match &args.command {
         DeadLettersCommand::List { letters, json } => on(letters, async |_, found| list(letters, &found, *json).await),
-        DeadLettersCommand::Show { letters, id } => on(letters, async |_, found| {
+        DeadLettersCommand::Show { letters, id, json } => on(letters, async |_, found| {
             let letter = found.get(id).await.map_err(|error| match error.kind() {
                 ErrorKind::ItemNotFound => format!("{error}: `changefeed dead-letters list` shows their ids").into(),
                 _ => Error::from(error),
             })?;
-            print(&format!("{}\n", serde_json::to_string_pretty(&letter)?))?;
+            let text = if *json { serde_json::to_string(&letter)? } else { serde_json::to_string_pretty(&letter)? };
+            print(&format!("{text}\n"))?;
             Ok(Exit::Good)
         }),
         DeadLettersCommand::Redrive { letters, container, rate, overwrite, dry_run, json } => {
@@ -65,8 +66,10 @@ async fn each(
     mut take: impl AsyncFnMut(DeadLetterDocument) -> Result<Printed>,
 ) -> Result<()> {
     let mut after = None;
+    let progress = Indicator::counting("dead letters read");
     loop {
         let page = letters.page(after.as_deref(), PAGE).await?;
+        progress.inc(page.letters.len() as u64);
         for letter in page.letters.into_iter().filter(|letter| wanted.fits(letter)) {
             if take(letter).await? == Printed::NobodyReads {
                 return Ok(());
@@ -115,7 +118,7 @@ async fn list(args: &LettersArgs, letters: &DeadLetters, json: bool) -> Result<E
     })
     .await?;
     if !json {
-        print(&groups.text())?;
+        print_text(&groups.text())?;
     }
     Ok(Exit::Good)
 }
@@ -136,13 +139,10 @@ async fn redrive(
     chosen: Chosen,
 ) -> Result<Redriven> {
     let monitored = store.container(container).await?;
-    let progress = progress_bar();
-    let mut redrive = letters.redrive().on_progress({
-        let progress = progress.clone();
-        move |done, total| {
-            progress.set_length(total as u64);
-            progress.set_position(done as u64);
-        }
+    let progress = Indicator::counting("dead letters");
+    let mut redrive = letters.redrive().on_progress(move |done, total| {
+        progress.set_total(total as u64);
+        progress.set(done as u64);
     });
     if let Some(rate) = chosen.rate {
         redrive = redrive.per_second(rate);
@@ -167,15 +167,7 @@ async fn redrive(
         }
         redrive = ids.into_iter().fold(redrive, Redrive::letter);
     }
-    let redriven = redrive.to_container(&monitored).await;
-    progress.finish_and_clear();
-    Ok(redriven?)
-}
-
-/// Shown on a terminal only.
-fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} dead letters");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    Ok(redrive.to_container(&monitored).await?)
 }
 
 fn shown(redriven: &Redriven, dry_run: bool, json: bool) -> Result<Exit> {
@@ -188,7 +180,7 @@ fn shown(redriven: &Redriven, dry_run: bool, json: bool) -> Result<Exit> {
         for skipped in &redriven.skipped {
             text.push_str(&format!("  item {}: {}\n    {}\n", skipped.item, skipped.reason, skipped.id));
         }
-        print(&text)?;
+        print_text(&text)?;
     }
     Ok(if redriven.skipped.is_empty() { Exit::Good } else { Exit::Unhealthy })
 }
@@ -214,21 +206,19 @@ async fn purge(
     })
     .await?;
     if yes {
-        let progress = progress_bar();
-        progress.set_length(ids.len() as u64);
+        let progress = Indicator::of(ids.len() as u64, "dead letters");
         for id in &ids {
             letters.delete(id).await?;
             progress.inc(1);
         }
-        progress.finish_and_clear();
     }
     if json {
         print(&format!("{}\n", json!({ "deleted": yes, "ids": ids })))?;
     } else if yes {
-        print(&format!("{} deleted\n", count_of_letters(ids.len() as u64)))?;
+        print_text(&format!("{} deleted\n", count_of_letters(ids.len() as u64)))?;
     } else {
         let count = count_of_letters(ids.len() as u64);
-        print(&format!("{count} would be deleted for good: pass --yes to do it\n"))?;
+        print_text(&format!("{count} would be deleted for good: pass --yes to do it\n"))?;
     }
     Ok(Exit::Good)
 }

@@ -1,20 +1,21 @@
 //! `run --copy-to`: the items of a container into another one, live. An older version never overwrites a newer one: each
 //! copy carries the LSN of the version it was made of. Versions with one LSN, of one transaction, come in their order.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
-use changefeed::{BatchResult, DelegateError, ErrorAt as _, RawChanges};
+use changefeed::{BatchResult, DelegateError, ErrorAt as _, Estimator, RawChanges};
 use changefeed_core::{
     Change, Container, ContainerSpec, DatabaseSpec, Error, ErrorKind, Item, PartitionKey, PartitionKeyDefinition,
     parse_item,
 };
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
     args::{ContainerName, ProcessorArgs, StoreArgs},
+    clock,
     exit::Result,
+    progress::Indicator,
     store::{Missing, ProcessorStores, Store},
 };
 
@@ -24,11 +25,14 @@ const LSN: &str = "_cf_lsn";
 /// How often somebody else may write the copy at the same moment.
 const ATTEMPTS: u32 = 10;
 
+/// How often it is measured how much is left.
+const MEASURED_EVERY: Duration = Duration::from_secs(1);
+
 /// The container that is written.
 #[derive(Debug)]
 pub(super) struct Copy {
     target: Container,
-    progress: ProgressBar,
+    progress: Indicator,
 }
 
 impl Copy {
@@ -55,7 +59,20 @@ impl Copy {
             Some(found) => found,
             None => create(store, &name, &stores.monitored.identity().partition_key).await?,
         };
-        Ok((Self { target, progress: progress() }, other))
+        Ok((Self { target, progress: Indicator::counting("changes copied") }, other))
+    }
+
+    /// Measures how much is left to be copied, if anybody sees it. Never ends.
+    pub(super) async fn measure(&self, stores: &ProcessorStores) -> Infallible {
+        let estimator = Estimator::new(&stores.name, &stores.monitored, &stores.leases);
+        while self.progress.is_seen() {
+            clock::sleep(MEASURED_EVERY).await;
+            // Without leases, as before the first start, there is nothing to measure.
+            if let Ok(lag) = estimator.lag().await {
+                self.progress.set_left(lag.changes);
+            }
+        }
+        std::future::pending().await
     }
 
     /// Copies a batch.
@@ -122,12 +139,6 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
-    fn drop(&mut self) {
-        self.progress.finish_and_clear();
-    }
-}
-
 async fn create(store: &Store, name: &ContainerName, key: &PartitionKeyDefinition) -> Result<Container> {
     match store.catalog().create_database(DatabaseSpec::new(&name.database)).await {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -174,15 +185,6 @@ fn parse(place: &str) -> Result<(Option<&str>, ContainerName)> {
     let name = format!("{database}/{container}").parse();
     let name = name.map_err(|_| format!("--copy-to {place}: pass db/name, or STORE/db/name for another store"))?;
     Ok((store, name))
-}
-
-/// A count and a rate on a terminal; nothing elsewhere.
-fn progress() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    match ProgressStyle::with_template("{spinner} {pos} changes copied, {per_sec}") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-use crate::{change_line::time, clock};
+use crate::{change_line::time, clock, progress::StderrAbove};
 
 /// Logs from now on what is at least as grave as `level`.
 pub(super) fn init(level: LevelFilter) {
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(|| StderrAbove);
     if io::stderr().is_terminal() {
         log.event_format(Short).init();
     } else {

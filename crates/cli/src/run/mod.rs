@@ -7,24 +7,27 @@ mod log;
 mod options;
 mod webhook;
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use changefeed::{
     AcceptsMode, AdminEndpoint, BatchResult, Context, DelegateError, Estimator, LagWatch, Processor, ProcessorBuilder,
     RawChanges,
 };
 use changefeed_embedded::Engine;
+use serde_json::json;
 use tokio::sync::Notify;
 
 use self::{copy::Copy, exec::Exec, webhook::Webhook};
 use crate::{
     args::{DelegateArgs, ProcessorArgs, RunArgs},
     change_line::{Form, lines},
-    exit::{EndRequests, Exit, Printed, Result, print, say},
+    count::count_of,
+    exit::{EndRequests, Exit, Printed, Result, print, print_text, say},
     metrics::{
         endpoint::Endpoint,
         probe::{Probe, Questions},
     },
+    redact::redacted,
     store::{Missing, ProcessorStores, Store},
 };
 
@@ -171,7 +174,10 @@ async fn work(
     });
     if args.once {
         let _lag = observed.started(args);
-        let caught_up = processor.run_until_caught_up_unless(stop).await?;
+        let caught_up = tokio::select! {
+            caught_up = processor.run_until_caught_up_unless(stop) => caught_up?,
+            never = delegate.measure(observed.stores) => match never {},
+        };
         if caught_up || !requests.any() {
             return Ok(Exit::Good);
         }
@@ -183,8 +189,10 @@ async fn work(
         return Ok(Exit::Good);
     };
     let _lag = observed.started(args);
+    let mut measure = std::pin::pin!(delegate.measure(observed.stores));
     loop {
         tokio::select! {
+            never = measure.as_mut() => match never {},
             ended = running.join() => return Ok(ended.map(|()| Exit::Good)?),
             () = stop.as_mut() => break,
             () = observed.questions.answer(|| running.health()) => {}
@@ -212,7 +220,7 @@ async fn check(args: &RunArgs) -> Result<Exit> {
         Chosen::Exec(command) => format!("runs {command:?} for each batch"),
         Chosen::Webhook(url) => {
             Webhook::new(url, &args.delegate, name)?;
-            format!("sends each batch to {url}")
+            format!("sends each batch to {}", redacted(url))
         }
         Chosen::Copy(place) => format!("copies to {place}"),
     };
@@ -221,7 +229,17 @@ async fn check(args: &RunArgs) -> Result<Exit> {
         None => Engine::in_memory()?.database(&leases.database).container(&leases.container).create().await?,
     };
     build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::of(Kind::Print(Form::Json)))?;
-    print(&format!("processor {name} on {container}, {ranges} ranges, leases in {leases}: {known}; {delegate}\n"))?;
+    if args.delegate.json {
+        let shown = json!({
+            "processor": name, "container": container.to_string(), "ranges": ranges, "leases": leases.to_string(),
+            "begins": known, "delegate": delegate,
+        });
+        print(&format!("{shown}\n"))?;
+    } else {
+        let ranges = count_of(ranges as u64, "range");
+        let sentence = format!("processor {name} on {container}, {ranges}, leases in {leases}: {known}; {delegate}\n");
+        print_text(&sentence)?;
+    }
     drop((monitored, lease_container));
     store.close().await?;
     Ok(Exit::Good)
@@ -297,6 +315,14 @@ impl Delegate {
                 self.nobody_reads.notify_one();
                 Err(DelegateError::new("nobody reads what is printed"))
             }
+        }
+    }
+
+    /// Shows how much is left, where the delegate shows its progress. Never ends.
+    async fn measure(&self, stores: &ProcessorStores) -> Infallible {
+        match &self.kind {
+            Kind::Copy(copy) => copy.measure(stores).await,
+            _ => std::future::pending().await,
         }
     }
 

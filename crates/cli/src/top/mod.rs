@@ -27,6 +27,7 @@ use crate::{
     clock,
     exit::{Error, Exit, Result, block_on, print, with_causes},
     inspect::on,
+    progress,
     store::ProcessorStores,
 };
 
@@ -44,6 +45,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
     if !stdout().is_terminal() {
         return Err("top needs a terminal: pass --once for one picture, or use `changefeed lag`".into());
     }
+    progress::hide();
     let (sender, looks) = channel();
     let args_of_task = args.clone();
     // Ends with the process: it reads, and writes nothing.

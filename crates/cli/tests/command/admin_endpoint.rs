@@ -66,7 +66,7 @@ async fn every_look_and_repair_works_on_a_program_that_has_its_folder_open() {
     assert_good(&on_mailer(&["seek"], &["--to", "beginning"]).await);
     assert_good(&on_mailer(&["where"], &["o7", "--key", "c7"]).await);
     let verified = tokio::task::spawn_blocking(move || run(&["verify", "--store", &store])).await.unwrap();
-    assert!(text(&verified.stdout).starts_with("all is well: 1 databases, 2 containers"), "{}", text(&verified.stderr));
+    assert!(text(&verified.stdout).starts_with("all is well: 1 database, 2 containers"), "{}", text(&verified.stderr));
 
     running.stop().await.unwrap();
     admin.close().await;

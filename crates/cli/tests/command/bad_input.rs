@@ -66,6 +66,24 @@ fn stores_and_containers_that_are_not_there_are_named() {
     assert_refused(&tail(&["--container", "shop/order"]), &["there is no container shop/order;", "shop/orders"]);
     assert_refused(&tail(&["--container", "orders"]), &["database/container"]);
     assert_refused(&on_orders(&["--range", "9"]), &["there is no range 9; there are: 0, 1, 2, 3"]);
+    let on_ranges = |more: &[&'static str]| [&more[..1], &["--store", &store], &more[1..]].concat();
+    assert_refused(
+        &on_ranges(&["split", "--container", "shop/orders", "--range", "9"]),
+        &["there is no range 9; there are: 0, 1, 2, 3"],
+    );
+    assert_refused(
+        &on_ranges(&["merge", "--container", "shop/orders", "--ranges", "0,x"]),
+        &["there is no range x; there are: 0, 1, 2, 3"],
+    );
+    assert_refused(
+        &on_ranges(&["split", "--container", "shop/ordes", "--range", "0"]),
+        &["did you mean shop/orders? there are: shop/orders"],
+    );
+    let nowhere = shop.folder.join("none/bookmark");
+    let output = run(&["tail", "--store", &store, "--container", "shop/orders", "--once", "--bookmark", &nowhere]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stdout), "", "nothing is printed whose position cannot be kept");
+    assert!(text(&output.stderr).contains("write the bookmark"), "{}", text(&output.stderr));
     assert_refused(&on_orders(&["--where", "c.number >"]), &["--where", "c.total > 100"]);
     assert_refused(&on_orders(&["--from", "yesterday"]), &["10m ago"]);
     let bookmark = shop.folder.write("bookmark", "no bookmark");
@@ -83,6 +101,10 @@ fn mistyped_words_are_recognised() {
     let on_memory = ["--store", "memory", "--container", "a/b", "--leases", "a/l"];
     assert_refused(&[&["run", "mailer"], &on_memory[..]].concat(), &["--print, --exec, --webhook or --copy-to"]);
     assert_refused(&["load", "--rate", "0"], &["above zero"]);
+    assert_refused(&[&["run", "", "--print"], &on_memory[..]].concat(), &["a value is required for", "PROCESSOR"]);
+    assert_refused(&["throttle", "--store", "http://127.0.0.1:1", "--seconds", "-1"], &["a number of seconds, or 0"]);
+    let on_no_host = ["lag", "mailer", "--store", "http://", "--container", "a/b", "--leases", "a/l"];
+    assert_refused(&on_no_host, &["--store http://", "such as http://127.0.0.1:8081"]);
 }
 
 #[test]
@@ -92,6 +114,8 @@ fn a_processor_that_never_ran_is_told_from_one_that_did() {
     shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
     let store = shop.store();
     let place = ["--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+    let dry_run = ["pause", "mailer", "--lease", "7", "--dry-run"];
+    assert_refused(&[&dry_run[..], &place[..]].concat(), &["there is no lease 7: the leases are 0, 1, 2, 3"]);
     for command in ["lag", "explain", "pause"] {
         assert_refused(&[&[command, "mailr"], &place[..]].concat(), &["mailr", "existing processors are: mailer"]);
     }

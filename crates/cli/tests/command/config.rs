@@ -32,7 +32,8 @@ fn flags_count_before_variables_and_these_before_the_file() {
 #[test]
 fn what_is_set_is_shown_without_secrets() {
     let shop = Shop::in_folder();
-    let file = shop.folder.write("own.toml", "store = './data'\n");
+    let hook = "https://ada:c2VjcmV0@hook.example/a?token=c2VjcmV0";
+    let file = shop.folder.write("own.toml", &format!("store = './data'\nwebhook = '{hook}'\n"));
     let mut show = command(&["config", "show"]);
     show.env("CHANGEFEED_CONFIG", &file).env("CHANGEFEED_KEY", "c2VjcmV0").env("CHANGEFEED_LEASES", "shop/leases");
     let output = show.output().unwrap();
@@ -40,6 +41,9 @@ fn what_is_set_is_shown_without_secrets() {
     let said = text(&output.stdout);
     assert!(said.contains("store") && said.contains("./data") && said.contains("shop/leases"), "{said}");
     assert!(said.contains("(hidden)") && !said.contains("c2VjcmV0"), "{said}");
+    assert!(said.contains("https://(hidden)@hook.example/a?(hidden)"), "{said}");
+    let help = command(&["run", "--help"]).env("CHANGEFEED_CONFIG", &file).output().unwrap();
+    assert!(!text(&help.stdout).contains("c2VjcmV0"), "{}", text(&help.stdout));
     let wrong = shop.folder.write("wrong.toml", "stor = './data'\n");
     let output = command(&["config", "show"]).env("CHANGEFEED_CONFIG", &wrong).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

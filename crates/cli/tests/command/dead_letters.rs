@@ -66,6 +66,8 @@ fn dead_letters_are_listed_shown_redriven_and_purged() {
     let id = one["id"].as_str().unwrap();
     let shown: Value = serde_json::from_str(&letters(&shop, &["show", id])).unwrap();
     assert_eq!(shown["attempts"], 2, "{shown}");
+    let on_one_line = letters(&shop, &["show", id, "--json"]);
+    assert_eq!((on_one_line.lines().count(), serde_json::from_str::<Value>(&on_one_line).unwrap()), (1, shown));
 
     let container = ["--container", "shop/orders"];
     let would = letters(&shop, &[&["redrive", "--dry-run"], &container[..]].concat());

@@ -2,32 +2,28 @@
 
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 use crate::{
+    dead_letters::letters,
     process::{Server, eventually, run, text},
     shop::Shop,
 };
 
-/// The sub-commands that have examples.
-const WITH_EXAMPLES: [&[&str]; 18] = [
-    &["where"],
-    &["load"],
-    &["tail"],
-    &["run"],
-    &["lag"],
-    &["explain"],
-    &["leases", "list"],
-    &["leases", "show"],
-    &["leases", "release"],
-    &["leases", "export"],
-    &["leases", "import"],
-    &["top"],
-    &["seek"],
-    &["pause"],
-    &["dead-letters", "list"],
-    &["backup"],
-    &["restore"],
-    &["serve"],
-];
+/// The id of a dead letter in an example, which is another one in each store.
+const SOME_LETTER: &str = "mailer.00000000000000000017.0123456789abcdef";
+
+/// All sub-commands, as the help lists them.
+fn commands(words: &[String]) -> Vec<Vec<String>> {
+    let help = run(&words.iter().map(String::as_str).chain(["-h"]).collect::<Vec<_>>());
+    let help = text(&help.stdout);
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Lines that go on with a description are indented further.
+    let names = listed.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
+    let below: Vec<Vec<String>> =
+        names.filter(|name| *name != "help").flat_map(|name| commands(&[words, &[name.to_owned()]].concat())).collect();
+    if below.is_empty() { vec![words.to_vec()] } else { below }
+}
 
 /// The examples in a help text: lines that begin with the command's name, with those that continue them.
 fn examples(help: &str) -> Vec<String> {
@@ -54,21 +50,30 @@ fn every_example_works_when_pasted() {
     let orders = ["--container", "shop/orders", "--count", "20", "--prefix", "o"];
     let loaded = run(&[&["load", "--store", &shop.store()], &orders[..]].concat());
     assert_eq!(loaded.status.code(), Some(0), "{}", text(&loaded.stderr));
-    let prepared = ["--print", "--once", "--from", "beginning", "--log", "warn", "--dead-letters", "shop/rejected"];
-    shop.says(&["run"], &prepared);
-    let server = Server::start(&["--store", &shop.folder.join("served")]);
+    let prepared =
+        ["--exec", "! grep -q '\"number\":3,'", "--dead-letters", "shop/rejected", "--dead-letter-after", "1"];
+    shop.says(&["run"], &[&prepared[..], &["--once", "--from", "beginning", "--log", "off"]].concat());
+    let listed = letters(&shop, &["list", "--json"]);
+    let letter: Value = serde_json::from_str(listed.lines().next().unwrap()).unwrap();
+    let server = Server::start(&["--store", &shop.folder.join("served"), "--allow-faults"]);
     let endpoint = server.endpoint();
     let loaded = run(&["load", "--store", &endpoint, "--container", "shop/orders", "--count", "5"]);
     assert_eq!(loaded.status.code(), Some(0), "{}", text(&loaded.stderr));
-    let mut tried = 0;
-    for command in WITH_EXAMPLES {
-        let help = run(&[command, &["--help"]].concat());
-        for example in examples(&text(&help.stdout)) {
-            try_out(&example.replace("http://localhost:8081", endpoint.trim_end_matches('/')), &shop);
-            tried += 1;
+    let commands = commands(&[]);
+    assert!(commands.len() >= 31, "{commands:?}");
+    for command in &commands {
+        let help = run(&command.iter().map(String::as_str).chain(["--help"]).collect::<Vec<_>>());
+        let examples = examples(&text(&help.stdout));
+        let name = format!("changefeed {}", command.join(" "));
+        assert!(examples.iter().any(|example| example.starts_with(&name)), "{name} has no example");
+        for example in examples {
+            let example = example
+                .replace("http://localhost:8081", endpoint.trim_end_matches('/'))
+                .replace("127.0.0.1:8081", "127.0.0.1:0")
+                .replace(SOME_LETTER, letter["id"].as_str().unwrap());
+            try_out(&example, &shop);
         }
     }
-    assert!(tried >= 19, "{tried} examples");
 }
 
 /// Runs an example in a shell. One that goes on is asked to stop after a while and must end in good order.
@@ -107,14 +112,16 @@ fn completions_are_made_for_each_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
-        assert!(text(&output.stdout).contains("dead-letters"), "{shell}");
+        let script = text(&output.stdout);
+        assert!(script.contains("dead-letters") && script.contains("acquire-interval"), "{shell}");
+        assert!(!script.contains("exec-guard") && !script.contains("demo-host"), "{shell}: only what people call");
     }
 }
 
 #[test]
 fn help_fits_a_terminal() {
-    for command in WITH_EXAMPLES {
-        let help = text(&run(&[command, &["-h"]].concat()).stdout);
+    for command in commands(&[]) {
+        let help = text(&run(&command.iter().map(String::as_str).chain(["-h"]).collect::<Vec<_>>()).stdout);
         // The line with the usage is one line, whatever its length.
         let fits = |line: &str| line.chars().count() <= 100 || line.starts_with("Usage:");
         assert!(help.lines().all(fits), "{command:?}: {help}");

@@ -59,6 +59,8 @@ fn an_export_is_imported_again_and_living_hosts_are_left_alone() {
     let file = shop.folder.join("leases.json");
     let said = shop.says(&["leases", "export"], &["--to", &file]);
     assert_eq!(said, format!("4 leases of mailer written to {file}\n"));
+    let written = shop.json(&["leases", "export"], &["--to", &file]);
+    assert_eq!(written, serde_json::json!({ "processor": "mailer", "leases": 4, "to": file }));
     let archive: Value = serde_json::from_str(&shop.says(&["leases", "export"], &[])).unwrap();
     assert_eq!((archive["dialect"].as_str(), archive["version"].as_u64()), (Some("changefeed"), Some(1)));
 

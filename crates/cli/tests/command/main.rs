@@ -17,6 +17,7 @@ mod repair;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod shop;
 mod signals;
+mod terminal;
 mod transfer;
 mod webhook;
 

@@ -130,6 +130,12 @@ fn run_check_changes_nothing() {
         "processor mailer on shop/orders, 4 ranges, leases in shop/leases: shop/leases would be made, and the processor \
          begin at --from; prints each change\n"
     );
+    let checked = shop.json(&["run"], &["--exec", "cat", "--check"]);
+    assert_eq!((checked["processor"].as_str(), checked["ranges"].as_u64()), (Some("mailer"), Some(4)));
+    assert_eq!(checked["delegate"], "runs \"cat\" for each batch");
     let output = shop.run(&["lag"], &[]);
-    assert!(text(&output.stderr).contains("there is no container shop/leases"), "{}", text(&output.stderr));
+    assert_eq!(
+        text(&output.stderr),
+        "error: there is no container shop/leases; there are: shop/orders; the first `changefeed run mailer` makes it\n"
+    );
 }

@@ -140,6 +140,23 @@ fn a_receiver_that_fails_redirects_or_hangs_gets_the_same_batch_again() {
 }
 
 #[test]
+fn errors_that_others_read_name_the_receiver_without_the_secrets_of_its_url() {
+    let shop = Shop::served();
+    shop.load(1);
+    let receiver = Receiver::start(|_, stream| answer(stream, "500 Internal Server Error"));
+    let url = format!("{}?token=c2VjcmV0", receiver.url);
+    let host = shop.host("a", &["--webhook", &url, "--allow-private"]);
+    let origin = receiver.url.trim_end_matches("/hook");
+    let mut explained = String::new();
+    eventually("a failed attempt", || {
+        explained = text(&shop.run(&["explain"], &[]).stdout);
+        explained.contains(&format!("{origin} answered 500 Internal Server Error"))
+    });
+    assert!(!explained.contains("c2VjcmV0") && !explained.contains("/hook"), "{explained}");
+    host.stop();
+}
+
+#[test]
 fn an_answer_without_end_is_cut_off() {
     let shop = Shop::served();
     shop.load(1);
@@ -168,6 +185,7 @@ fn receivers_in_private_networks_must_be_allowed() {
     refused("https://169.254.169.254/latest", "private address");
     refused("https://[::1]/hook", "private address");
     refused("ftp://example.com/hook", "https://");
+    refused("https://", "such as https://example.com/hook");
     // A name that leads inside is refused when it is resolved.
     let more = ["--webhook", "https://localhost/hook", "--once", "--from", "beginning"];
     let more = [&more[..], &["--dead-letters", "shop/rejected", "--dead-letter-after", "1"]].concat();

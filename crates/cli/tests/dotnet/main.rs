@@ -5,42 +5,19 @@
 #[path = "../../../testkit/src/dot_net_lease.rs"]
 #[allow(unreachable_pub, reason = "public in its own crate")]
 mod dot_net_lease;
-#[path = "../../../../examples/fleet.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "its `main` is not used here")]
-mod fleet;
-#[path = "../fleet/host.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod host;
-#[path = "../fleet/ledger.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod ledger;
+#[path = "../hosts/mod.rs"]
+mod hosts;
 mod neighbour;
-#[path = "../serve/process.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod process;
 
-use changefeed::{
-    core::RangeId,
-    remote::{EMULATOR_KEY, Server as Client},
-};
+use changefeed::remote::Server as Client;
 
 use self::{
-    host::{ARGUMENTS, Host},
+    host::Host,
+    hosts::{block_on, connect, create_orders, host, ledger, process, split},
     ledger::{Ledger, Writer},
     neighbour::Neighbour,
     process::{Folder, Server, eventually},
 };
-
-/// The process that is a host of ours. Does nothing as a test.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn host_process() {
-    let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
-    fleet::run(arguments.lines().map(str::to_owned)).await.unwrap();
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
 
 /// Checks that every lease is a document of the .NET SDK; how many there are.
 fn documents(client: &Client) -> usize {
@@ -70,15 +47,8 @@ fn hosts_of_both_kinds_share_the_leases_and_lose_nothing() {
     let mut ledger = Ledger::new(&folder.join("ledger"));
     let server = Server::start(&["--store", &folder.join("store")]);
     let endpoint = server.endpoint();
-    let client = || Client::connect(&endpoint, EMULATOR_KEY).unwrap();
-    let split = |range: &str| {
-        let range: RangeId = range.parse().unwrap();
-        block_on(client().catalog().split("shop", "orders", &range, None)).unwrap();
-    };
-    block_on(async {
-        let orders = client().database("shop").container("orders").partition_key("/customer").ranges(6);
-        orders.create().await.unwrap();
-    });
+    let client = connect(&endpoint);
+    create_orders(&endpoint, 6);
     let writer = Writer::start(endpoint.clone());
 
     // It joins a host of ours, and takes its share one by one.
@@ -89,7 +59,7 @@ fn hosts_of_both_kinds_share_the_leases_and_lose_nothing() {
     a.owns(3);
     assert_eq!(net.taken_from(), ["a", "a", "a"]);
     at_work(&["a", "net"], &mut ledger, &writer);
-    assert_eq!(documents(&client()), 6);
+    assert_eq!(documents(&client), 6);
 
     // Another one of ours takes its share of both, and no more.
     let b = Host::start(&endpoint, "b", ledger.path());
@@ -99,29 +69,29 @@ fn hosts_of_both_kinds_share_the_leases_and_lose_nothing() {
     net.renews(8);
     at_work(&["a", "b", "net"], &mut ledger, &writer);
     assert_eq!((net.count("lost"), net.leases().len()), (1, 2), "it keeps its share while it renews");
-    assert_eq!(documents(&client()), 6);
+    assert_eq!(documents(&client), 6);
 
     // One of its ranges is split, and then one of ours.
     let of_net = net.leases().remove(0);
-    split(&of_net);
-    eventually("seven leases", || documents(&client()) == 7 && a.leases() + b.leases() + net.leases().len() == 7);
+    split(&endpoint, &of_net);
+    eventually("seven leases", || documents(&client) == 7 && a.leases() + b.leases() + net.leases().len() == 7);
     at_work(&["a", "b", "net"], &mut ledger, &writer);
     let of_ours = (0..6).map(|id| id.to_string()).find(|id| *id != of_net && !net.leases().contains(id)).unwrap();
-    split(&of_ours);
-    eventually("eight leases", || documents(&client()) == 8 && a.leases() + b.leases() + net.leases().len() == 8);
+    split(&endpoint, &of_ours);
+    eventually("eight leases", || documents(&client) == 8 && a.leases() + b.leases() + net.leases().len() == 8);
     at_work(&["a", "b", "net"], &mut ledger, &writer);
 
     // It leaves: ours take over. It comes back, and ours leave: it takes over all.
     net.stop();
     eventually("all leases with our hosts", || a.leases() + b.leases() == 8);
     at_work(&["a", "b"], &mut ledger, &writer);
-    assert_eq!(documents(&client()), 8);
+    assert_eq!(documents(&client), 8);
     let net = Neighbour::start(&endpoint, "net", ledger.path());
     a.stop();
     b.stop();
     net.owns(8);
     writer.stop();
     ledger.catches_up(&writer);
-    assert_eq!(documents(&client()), 8);
+    assert_eq!(documents(&client), 8);
     net.stop();
 }

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use changefeed::remote::{EMULATOR_KEY, Server as Client};
-
 use crate::{
-    block_on,
+    create_orders,
     host::Host,
     ledger::{Ledger, Writer},
     process::{Folder, Server, eventually},
@@ -34,10 +32,7 @@ fn hosts_with_a_bad_network_lose_nothing_and_come_back_after_a_cut() {
     let (store, mut ledger) = (folder.join("store"), Ledger::new(&folder.join("ledger")));
     let server = Server::start(&["--store", &store]);
     let direct = server.endpoint();
-    block_on(async {
-        let client = Client::connect(&direct, EMULATOR_KEY).unwrap();
-        client.database("shop").container("orders").partition_key("/customer").ranges(4).create().await.unwrap();
-    });
+    create_orders(&direct, 4);
     let writer = Writer::start(direct.clone());
     let (network, others) = (proxy(&server), proxy(&server));
 

@@ -5,43 +5,22 @@
 
 mod account_host;
 mod faults;
-mod host;
-mod ledger;
 mod push;
 mod restarts;
 mod rolling;
 mod soak;
 
-#[path = "../../../../examples/fleet.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "its `main` is not used here")]
-mod fleet;
-#[path = "../serve/process.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod process;
+#[path = "../hosts/mod.rs"]
+mod hosts;
 #[path = "../../../remote/tests/support/proxy.rs"]
 mod proxy;
 
-use changefeed::{
-    core::RangeId,
-    remote::{EMULATOR_KEY, Server as Client},
-};
-
 use self::{
-    host::{ARGUMENTS, Host},
+    host::Host,
+    hosts::{block_on, connect, create_orders, host, ledger, process, split},
     ledger::{Ledger, Writer},
     process::{Folder, Server, command, eventually},
 };
-
-/// The process that is a host. Does nothing as a test.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn host_process() {
-    let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
-    fleet::run(arguments.lines().map(str::to_owned)).await.unwrap();
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
 
 fn serve(store: &str, listen: &str) -> Server {
     Server::spawn(command(&["serve", "--store", store, "--listen", listen]).stdin(std::process::Stdio::null()))
@@ -53,11 +32,7 @@ fn a_fleet_of_processes_loses_nothing_whatever_happens_to_it() {
     let (store, mut ledger) = (folder.join("store"), Ledger::new(&folder.join("ledger")));
     let mut server = serve(&store, "127.0.0.1:0");
     let (endpoint, address) = (server.endpoint(), server.address().to_string());
-    let client = || Client::connect(&endpoint, EMULATOR_KEY).unwrap();
-    block_on(async {
-        let orders = client().database("shop").container("orders").partition_key("/customer").ranges(4);
-        orders.create().await.unwrap();
-    });
+    create_orders(&endpoint, 4);
     let writer = Writer::start(endpoint.clone());
 
     // Planned moves: one joins, one leaves, then all are replaced one after the other.
@@ -81,7 +56,7 @@ fn a_fleet_of_processes_loses_nothing_whatever_happens_to_it() {
     // A range is split under load.
     let fourth = Host::start(&endpoint, "d", ledger.path());
     fourth.owns(2);
-    block_on(client().catalog().split("shop", "orders", &RangeId::from(0), None)).unwrap();
+    split(&endpoint, "0");
     eventually("five leases in all", || third.leases() + fourth.leases() == 5);
     writer.writes(100);
     ledger.catches_up(&writer);

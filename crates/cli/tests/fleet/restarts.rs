@@ -7,7 +7,7 @@ use changefeed::remote::{EMULATOR_KEY, Server as Client};
 use serde_json::json;
 
 use crate::{
-    block_on,
+    block_on, connect, create_orders,
     host::Host,
     ledger::{Ledger, Writer},
     process::{Folder, Server, command, eventually},
@@ -27,28 +27,24 @@ fn a_server_that_is_restarted_in_good_order_repeats_nothing_and_moves_no_lease()
     let (store, mut ledger) = (folder.join("store"), Ledger::new(&folder.join("ledger")));
     let mut server = serve(&store, "127.0.0.1:0");
     let (endpoint, address) = (server.endpoint(), server.address().to_string());
-    let client = || Client::connect(&endpoint, EMULATOR_KEY).unwrap();
-    block_on(async {
-        let orders = client().database("shop").container("orders").partition_key("/customer").ranges(6);
-        orders.create().await.unwrap();
-    });
+    create_orders(&endpoint, 6);
     let writer = Writer::start(endpoint.clone());
     let hosts: Vec<Host> = (0..)
         .zip(CALLS)
         .map(|(number, call)| Host::with_calls(&endpoint, &format!("h{number}"), ledger.path(), call))
         .collect();
     let shared = |owners: &[Option<String>]| settled(&hosts, owners) && hosts.iter().all(|host| host.leases() == 2);
-    eventually("two leases for each host", || shared(&owners(&client())));
+    eventually("two leases for each host", || shared(&owners(&connect(&endpoint))));
     writer.writes(100);
     for away in AWAY {
-        let before = owners(&client());
+        let before = owners(&connect(&endpoint));
         server.signal("TERM");
         assert!(server.ended().0.success(), "the server ends in good order");
         pass(away);
         server = serve(&store, &address);
         writer.writes(200);
         ledger.catches_up(&writer);
-        assert_eq!(owners(&client()), before, "away for {away:?}: no lease has moved");
+        assert_eq!(owners(&connect(&endpoint)), before, "away for {away:?}: no lease has moved");
         assert_eq!(ledger.duplicates(), 0, "away for {away:?}: nothing came twice");
     }
     writer.stop();

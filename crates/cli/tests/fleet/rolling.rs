@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use changefeed::{
     core::{PhysicalRange, RangeId},
-    remote::{EMULATOR_KEY, Server as Client},
+    remote::Server as Client,
 };
 
 use crate::{
-    block_on,
+    block_on, connect, create_orders,
     host::Host,
     ledger::{Ledger, Writer},
     process::{Folder, Server, eventually},
@@ -19,9 +19,9 @@ use crate::{
 const CALL: Duration = Duration::from_secs(3);
 
 /// Waits until the leases are shared evenly.
-fn share(hosts: &[Host], client: impl Fn() -> Client) {
+fn share(hosts: &[Host], client: &Client) {
     eventually("a fair share for each host", || {
-        let owners = owners(&client());
+        let owners = owners(client);
         settled(hosts, &owners) && hosts.iter().all(|host| host.leases() >= owners.len() / hosts.len())
     });
 }
@@ -32,15 +32,12 @@ fn a_rolling_restart_a_split_and_a_merge_under_long_calls_deliver_nothing_twice(
     let mut ledger = Ledger::new(&folder.join("ledger"));
     let server = Server::start(&["--store", &folder.join("store")]);
     let endpoint = server.endpoint();
-    let client = || Client::connect(&endpoint, EMULATOR_KEY).unwrap();
-    block_on(async {
-        let orders = client().database("shop").container("orders").partition_key("/customer").ranges(4);
-        orders.create().await.unwrap();
-    });
+    create_orders(&endpoint, 4);
+    let client = connect(&endpoint);
     let writer = Writer::start(endpoint.clone());
     let start = |name: &str, path: &str| Host::with_calls(&endpoint, name, path, CALL);
     let mut hosts: Vec<Host> = ["a", "b", "c"].map(|name| start(name, ledger.path())).into();
-    share(&hosts, client);
+    share(&hosts, &client);
     writer.writes(100);
 
     // Each is stopped, and started again under its name, while all of them work.
@@ -49,21 +46,21 @@ fn a_rolling_restart_a_split_and_a_merge_under_long_calls_deliver_nothing_twice(
         let name = host.name().to_owned();
         host.stop();
         hosts.push(start(&name, ledger.path()));
-        share(&hosts, client);
+        share(&hosts, &client);
     }
     ledger.catches_up(&writer);
     assert_eq!(ledger.duplicates(), 0, "a rolling restart causes no duplicates");
 
     // A range is split, and its children are merged again, while calls for them are under way.
-    let children = block_on(client().catalog().split("shop", "orders", &RangeId::from(0), None)).unwrap();
-    share(&hosts, client);
+    let children = block_on(client.catalog().split("shop", "orders", &RangeId::from(0), None)).unwrap();
+    share(&hosts, &client);
     writer.writes(100);
     ledger.catches_up(&writer);
     let [PhysicalRange { id: left, .. }, PhysicalRange { id: right, .. }] = children.as_slice() else {
         panic!("two children: {children:?}")
     };
-    block_on(client().catalog().merge("shop", "orders", [left, right])).unwrap();
-    share(&hosts, client);
+    block_on(client.catalog().merge("shop", "orders", [left, right])).unwrap();
+    share(&hosts, &client);
     writer.writes(100);
     writer.stop();
     ledger.catches_up(&writer);

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use changefeed::{
     core::{ListItems, PhysicalRange},
-    remote::{EMULATOR_KEY, Server as Client},
+    remote::Server as Client,
 };
 use fastrand::Rng;
 use serde_json::Value;
 
 use crate::{
-    block_on,
+    block_on, connect, create_orders,
     faults::proxy,
     host::Host,
     ledger::{Ledger, Writer},
@@ -108,11 +108,7 @@ impl Fleet {
         let store = folder.join("store");
         let server = serve(&store, "127.0.0.1:0");
         let endpoint = server.endpoint();
-        block_on(async {
-            let client = Client::connect(&endpoint, EMULATOR_KEY).unwrap();
-            let orders = client.database("shop").container("orders").partition_key("/customer").ranges(4);
-            orders.create().await.unwrap();
-        });
+        create_orders(&endpoint, 4);
         let mut fleet = Self {
             random: Rng::with_seed(seed),
             store,
@@ -130,7 +126,7 @@ impl Fleet {
     }
 
     fn client(&self) -> Client {
-        Client::connect(&format!("http://{}", self.address), EMULATOR_KEY).unwrap()
+        connect(&format!("http://{}", self.address))
     }
 
     fn ranges(&self) -> Vec<PhysicalRange> {

@@ -55,7 +55,7 @@ fn ranges_of(store: &str) {
     assert_eq!(ids(&json(&on(store, "ranges", &container))), ["3", "5"]);
     let shown = on(store, "ranges", &["--container", "db/c"]);
     let table = text(&shown.stdout);
-    assert!(table.starts_with("id ") && table.lines().count() == 3, "{table}");
+    assert!(table.starts_with("ID ") && table.lines().count() == 3, "{table}");
 
     assert_refused(&on(store, "split", &with(&["--range", "0"])), &["0"]);
     assert_refused(&on(store, "split", &with(&["--range", "3", "--at", "FE"])), &["error"]);
@@ -76,7 +76,7 @@ fn verified(store: &str, items: u64) {
     let found = json(&on(store, "verify", &["--json"]));
     assert_eq!((found["containers"].as_u64(), found["items"].as_u64()), (Some(1), Some(items)), "{found}");
     let said = text(&on(store, "verify", &[]).stdout);
-    assert!(said.starts_with("all is well: 1 databases, 1 containers"), "{said}");
+    assert!(said.starts_with("all is well: 1 database, 1 container"), "{said}");
 }
 
 /// A store with twenty items, and the server that has it open.
@@ -171,7 +171,14 @@ fn throttling_and_faults_come_and_go_by_url() {
     assert_eq!(client.write("z", 1).unwrap(), 408);
     assert_eq!(client.write("z", 2).unwrap(), 200, "it was carried out before");
     assert_eq!(on(&url, "fault", &["--status", "500", "--count", "100"]).status.code(), Some(0));
-    assert_eq!(on(&url, "fault", &["--clear"]).status.code(), Some(0));
+    let one = on(&url, "fault", &["--status", "410", "--path-contains", "nothing"]);
+    assert_eq!(text(&one.stdout), "the next matching request gets 410\n");
+    assert_eq!(text(&on(&url, "fault", &["--clear"]).stdout), "all faults and throttling ended\n");
+    assert_eq!(json(&on(&url, "fault", &["--clear", "--json"])), serde_json::json!({ "cleared": true }));
+    let fault = json(&on(&url, "fault", &["--status", "500", "--path-contains", "nothing", "--json"]));
+    assert_eq!((fault["status"].as_u64(), fault["count"].as_u64()), (Some(500), Some(1)));
+    let throttled = json(&on(&url, "throttle", &["--seconds", "0", "--container", "db/c", "--json"]));
+    assert_eq!(throttled, serde_json::json!({ "seconds": 0.0, "retryAfterMs": 500, "container": "db/c" }));
     assert_eq!(client.write("z", 3).unwrap(), 200);
     assert_refused(&on(&url, "fault", &["--status", "200"]), &["200"]);
     let strict = Server::start(&["--store", "memory"]);

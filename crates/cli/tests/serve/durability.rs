@@ -82,6 +82,7 @@ fn a_server_that_is_terminated_while_clients_write_loses_nothing_that_it_acknowl
     rounds(2, |server| {
         server.signal("TERM");
         let (status, _, _, err) = server.ended();
-        assert_eq!((status.code(), err.as_str()), (Some(0), ""));
+        let said: Vec<&str> = err.lines().filter(|line| !line.starts_with("new store in ")).collect();
+        assert_eq!((status.code(), said), (Some(0), Vec::new()));
     });
 }

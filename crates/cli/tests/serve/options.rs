@@ -88,8 +88,11 @@ fn an_address_that_is_taken_or_none_is_refused() {
     }
     let local = address.replace("127.0.0.1", "localhost");
     assert_says(&refused(&["--store", "memory", "--listen", &local]), &[&address, "in use"]);
-    // Not an address of this machine.
     let folder = Folder::new();
+    let store = folder.join("never-served");
+    assert_says(&refused(&["--store", &store, "--listen", &address]), &["in use"]);
+    assert!(!std::fs::exists(&store).unwrap(), "no store is made that nobody serves");
+    // Not an address of this machine.
     let key = folder.write("key", "bmV3a2V5bmV3a2V5bmV3a2V5");
     refused(&["--store", "memory", "--listen", "192.0.2.1:0", "--key-file", &key, "--tls", "self-signed"]);
 }
@@ -130,4 +133,16 @@ fn options_out_of_range_are_refused() {
         assert_eq!(text(&output.stdout), "");
     }
     assert_says(&refused(&["--listen", "127.0.0.1:0"]), &["--store"]);
+}
+
+#[test]
+fn a_new_store_is_not_made_in_silence() {
+    let folder = Folder::new();
+    let store = folder.join("store");
+    for said in [format!("new store in {store}\n"), String::new()] {
+        let server = Server::start(&["--store", &store]);
+        server.signal("TERM");
+        let (status, _, _, err) = server.ended();
+        assert_eq!((status.code(), err), (Some(0), said));
+    }
 }

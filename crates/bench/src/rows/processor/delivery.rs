@@ -1,6 +1,9 @@
-//! Delivery: a processor over a full feed on disk, against a bare loop of `read_changes` over the same ranges.
+//! Delivery: a processor over a full feed on disk, against a bare loop of `read_changes` over the same ranges; and the same
+//! processor with a recorder of metrics, against itself without one.
 
 use std::{
+    future::{Future as _, poll_fn},
+    pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -11,6 +14,7 @@ use std::{
 use changefeed::{Context as Delegated, Processor, RawChanges};
 use changefeed_core::{Container, StartFrom};
 use changefeed_embedded::Durability;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use tokio::{sync::Notify, time};
 
 use super::{Experiment, Goal, PATIENCE, Row, counting};
@@ -19,6 +23,7 @@ use crate::{
     counting::{Counting, Wakes},
     load,
     measure::{self, Measurement},
+    place::Folder,
     process,
     rows::{Context, feed},
     store::Store,
@@ -34,7 +39,23 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: delivery,
 };
 
+pub(super) const METRICS: Experiment = Experiment {
+    rows: &[Row {
+        name: "delivery_with_metrics",
+        unit: "changes/CPU second",
+        baseline: "delivery_without_recorder",
+        goal: Some(Goal::RatioAtLeast(0.95)),
+    }],
+    run: with_metrics,
+};
+
 const RANGES: usize = 4;
+
+/// Upper bounds of the buckets of all histograms: as many as the command has for durations.
+const BOUNDS: [f64; 18] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0,
+    300.0,
+];
 
 /// A round is short, and whatever else the machine does shows: so there are more of them.
 const MORE_ROUNDS: usize = 2;
@@ -54,17 +75,57 @@ pub(in crate::rows) struct Rate {
     by_cpu: f64,
 }
 
+/// A full feed that was read once, so that it is warm, and a lease container.
+async fn full_store(folder: &Folder, items: u64) -> Result<(Store, Container)> {
+    Store::written(&folder.join("store"), items, items, RANGES).await?.engine.close().await?;
+    let store = Store::open(&folder.join("store"), Durability::Durable, RANGES).await?;
+    let leases = store.leases().await?;
+    feed::read_all(&store.container).await?;
+    Ok((store, leases))
+}
+
+/// What recording costs: by CPU time, which other programs disturb less.
+fn with_metrics(context: &Context) -> Result<Vec<Measurement>> {
+    let runtime = load::runtime()?;
+    let folder = context.place.folder("delivery")?;
+    let items = context.scale.delivered_items;
+    let (store, leases) = runtime.block_on(full_store(&folder, items))?;
+    let deliver = |name: String, recorder: Option<Arc<PrometheusRecorder>>| {
+        let deliver = deliver(store.container.clone(), leases.clone(), name, items, recorder);
+        runtime.block_on(async { tokio::spawn(deliver).await? })
+    };
+    let series = Arc::new(AtomicU64::new(0));
+    let rounds = measure::interleaved(
+        context.scale.rounds * MORE_ROUNDS,
+        |round| deliver(format!("plain-{round}"), None),
+        |round| {
+            let recorder = PrometheusBuilder::new().set_buckets(&BOUNDS)?.build_recorder();
+            let handle = recorder.handle();
+            let rate = deliver(format!("recorded-{round}"), Some(Arc::new(recorder)))?;
+            let shown = handle.render();
+            let delivered = shown.lines().any(|line| {
+                line.starts_with("changefeed_processor_changes_total{") && line.ends_with(&format!(" {items}"))
+            });
+            if !delivered {
+                return Err(format!("the recorder did not see {items} changes: {shown}").into());
+            }
+            let count = shown.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
+            series.store(count as u64, Ordering::Relaxed);
+            Ok(rate)
+        },
+    )?;
+    runtime.block_on(store.engine.close())?;
+    let whole = Measurement::of("delivery_with_metrics", &rounds, |rate| rate.whole).ratio.median;
+    let series = series.load(Ordering::Relaxed);
+    let note = format!("{items} items, {RANGES} ranges, {series} series; ratio by time {whole:.2}");
+    Ok(vec![Measurement::of("delivery_with_metrics", &rounds, |rate| rate.by_cpu).note(note)])
+}
+
 fn delivery(context: &Context) -> Result<Vec<Measurement>> {
     let runtime = load::runtime()?;
     let folder = context.place.folder("delivery")?;
     let items = context.scale.delivered_items;
-    let store = runtime.block_on(async {
-        Store::written(&folder.join("store"), items, items, RANGES).await?.engine.close().await?;
-        Store::open(&folder.join("store"), Durability::Durable, RANGES).await
-    })?;
-    let leases = runtime.block_on(store.leases())?;
-    // Everything is read once, so that it is warm.
-    runtime.block_on(feed::read_all(&store.container))?;
+    let (store, leases) = runtime.block_on(full_store(&folder, items))?;
     let rounds = measure::interleaved(
         context.scale.rounds * MORE_ROUNDS,
         |_| {
@@ -110,6 +171,17 @@ pub(in crate::rows) async fn deliver_all(
     name: String,
     items: u64,
 ) -> Result<Rate> {
+    deliver(container, leases, name, items, None).await
+}
+
+/// The same, recorded.
+async fn deliver(
+    container: Container,
+    leases: Container,
+    name: String,
+    items: u64,
+    recorder: Option<Arc<PrometheusRecorder>>,
+) -> Result<Rate> {
     let (leases, requests) = Counting::around(&leases, Wakes::Yes);
     let seen = Arc::new(Seen::default());
     let witness = Arc::clone(&seen);
@@ -123,9 +195,20 @@ pub(in crate::rows) async fn deliver_all(
         }
     })?;
     let (start, cpu) = (Instant::now(), process::cpu_seconds()?);
-    let running = processor.start().await?;
+    let mut starting = pin!(processor.start());
+    let running = match &recorder {
+        // A host asks for its metrics when it starts, on whatever thread that is.
+        Some(recorder) => {
+            poll_fn(|context| metrics::with_local_recorder(&**recorder, || starting.as_mut().poll(context))).await?
+        }
+        None => starting.await?,
+    };
     let started = requests.requests();
     time::timeout(PATIENCE, witness.all.notified()).await.map_err(|_| "not all changes were delivered")?;
+    if let Some(recorder) = &recorder {
+        // Samples are sorted into buckets.
+        recorder.handle().run_upkeep();
+    }
     let (end, cpu) = (Instant::now(), process::cpu_seconds()? - cpu);
     let during = requests.requests() - started;
     running.stop().await?;

@@ -19,6 +19,7 @@ use crate::Result;
 
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
     delivery::EXPERIMENT,
+    delivery::METRICS,
     latency::EXPERIMENT,
     balance::REBALANCE,
     balance::TAKEOVER,

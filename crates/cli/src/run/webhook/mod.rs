@@ -22,6 +22,7 @@ use crate::{
     change_line::{Form, lines},
     clock,
     exit::Result,
+    redact::origin,
 };
 
 /// How long a connection may take to be there.
@@ -46,7 +47,9 @@ pub(super) struct Webhook {
 impl Webhook {
     /// Checks the URL and the secrets before anything is read.
     pub(super) fn new(url: &str, args: &DelegateArgs, processor: &str) -> Result<Self> {
-        let url: Uri = url.parse().map_err(|error| format!("--webhook {url}: {error}"))?;
+        let url: Uri = url
+            .parse()
+            .map_err(|error| format!("--webhook {url}: {error}: pass a URL such as https://example.com/hook"))?;
         let refused = |problem: &str| format!("--webhook {url}: {problem}");
         let secure = match url.scheme_str() {
             Some("https") => true,
@@ -87,7 +90,7 @@ impl Webhook {
             self.judge(response).await
         };
         clock::within(self.timeout, exchange).await.unwrap_or_else(|| {
-            Err(DelegateError::new(format!("{} did not answer within {:?}", self.url, self.timeout)))
+            Err(DelegateError::new(format!("{} did not answer within {:?}", origin(&self.url), self.timeout)))
         })
     }
 
@@ -135,11 +138,11 @@ impl Webhook {
         }
         if status.is_redirection() {
             let advice = "redirects are not followed: pass the URL it leads to";
-            return Err(DelegateError::new(format!("{} answered {}: {advice}", self.url, status.as_u16())));
+            return Err(DelegateError::new(format!("{} answered {}: {advice}", origin(&self.url), status.as_u16())));
         }
         let answer = answer.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let shown: String = String::from_utf8_lossy(&answer).chars().take(SHOWN_OF_AN_ANSWER).collect();
-        Err(DelegateError::new(format!("{} answered {}: {}", self.url, describe(status), shown.trim())))
+        Err(DelegateError::new(format!("{} answered {}: {}", origin(&self.url), describe(status), shown.trim())))
     }
 
     fn failed(&self, error: &hyper_util::client::legacy::Error) -> DelegateError {
@@ -150,7 +153,7 @@ impl Webhook {
             causes.push_str(&next.to_string());
             cause = next.source();
         }
-        DelegateError::new(format!("call {}: {causes}", self.url))
+        DelegateError::new(format!("call {}: {causes}", origin(&self.url)))
     }
 }
 

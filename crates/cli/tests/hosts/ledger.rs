@@ -15,7 +15,7 @@ use std::{
 use changefeed::{core::Container, remote::Server};
 use serde_json::json;
 
-use crate::process::eventually;
+use super::process::eventually;
 
 /// How many partition keys are written.
 const KEYS: usize = 12;

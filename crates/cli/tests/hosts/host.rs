@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::process::eventually;
+use super::process::eventually;
 
 /// Set for a process that is to be a host: its arguments, one on each line.
 pub(crate) const ARGUMENTS: &str = "CHANGEFEED_FLEET_TEST";
@@ -44,7 +44,7 @@ impl Host {
         let arguments =
             ["--endpoint", endpoint, "--instance", name, "--ledger", ledger, "--call-millis", &millis].join("\n");
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "host_process", "--nocapture"])
+            .args(["--exact", "hosts::host_process", "--nocapture"])
             .env(ARGUMENTS, arguments)
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
