@@ -23,6 +23,7 @@ use super::{
     ranges::{Lineage, NamedRange},
     session::Session,
 };
+use crate::runtime::Runtime;
 
 /// The unit in which stores may count the time.
 const TIME_UNIT: Duration = Duration::from_secs(1);
@@ -366,8 +367,8 @@ impl LeaseStore {
         versioned(self.write(&document.id, document.partition_key.as_deref(), write).await?)
     }
 
-    /// Replaces one version of a lease and notes in it when, by the store's clock; returns the new version. `wall` tells the
-    /// time of this host, whose clock may be wrong: .NET hosts would take the owner for dead, or a dead one for alive.
+    /// Replaces one version of a lease and notes in it when, by the store's clock: that of this host may be wrong, and .NET
+    /// hosts would take the owner for dead, or a dead one for alive. Returns the new version, and when its write was begun.
     ///
     /// # Errors
     /// As for [`LeaseStore::replace`].
@@ -375,27 +376,27 @@ impl LeaseStore {
         &self,
         document: &mut LeaseDocument,
         version: &ETag,
-        wall: impl Fn() -> Timestamp,
-    ) -> Result<ETag> {
-        let begun = wall();
-        document.touch(self.time(begun));
+        runtime: &dyn Runtime,
+    ) -> Result<(ETag, Duration)> {
+        let (wall, begun) = (runtime.wall(), runtime.monotonic());
+        document.touch(self.time(wall));
         let write = Write::Replace { body: Bytes::from(document.to_json()), if_match: Some(version.clone()) };
         let written = self.write_one(&document.id, document.partition_key.as_deref(), write).await?;
-        let wrong = written.as_ref().is_some_and(|written| self.compare((begun, wall()), written.timestamp));
+        let wrong = written.as_ref().is_some_and(|written| self.compare((wall, runtime.wall()), written.timestamp));
         let etag = versioned(written.and_then(|written| written.etag))?;
         if !wrong {
-            return Ok(etag);
+            return Ok((etag, begun));
         }
         // The clock of this host was found to be wrong, or to have changed: what was noted is wrong as well. Should this
         // write fail, the next one corrects it; it finds the conflict if this one was performed nevertheless.
-        let mut corrected = document.clone();
-        corrected.touch(self.time(wall()));
+        let (mut corrected, again) = (document.clone(), runtime.monotonic());
+        corrected.touch(self.time(runtime.wall()));
         match self.replace(&corrected, &etag).await {
             Ok(newer) => {
                 *document = corrected;
-                Ok(newer)
+                Ok((newer, again))
             }
-            Err(_) => Ok(etag),
+            Err(_) => Ok((etag, begun)),
         }
     }
 

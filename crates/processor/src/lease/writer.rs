@@ -78,16 +78,17 @@ impl LeaseWriter {
         document.set_hand_over(None);
         document.set_promise(&identity.instance, identity.expiration);
         let confirmed = runtime.monotonic();
-        let own = |stored: StoredLease| Self::adopt(store, runtime, identity, stored, confirmed);
-        match store.replace_at(&mut document, &seen.etag, || runtime.wall()).await {
-            Ok(etag) => Ok(Some(own(StoredLease { document: Arc::new(document), etag }))),
+        let own = |stored: StoredLease, confirmed| Self::adopt(store, runtime, identity, stored, confirmed);
+        match store.replace_at(&mut document, &seen.etag, &**runtime).await {
+            Ok((etag, begun)) => Ok(Some(own(StoredLease { document: Arc::new(document), etag }, begun))),
             Err(error) if error.effect() == Effect::Unknown => {
                 let read = store.read(&document).await?;
                 // As long as it is as it was, the write may still be performed.
                 if read.as_ref().is_some_and(|stored| stored.etag == seen.etag) {
                     return Err(error);
                 }
-                Ok(read.filter(|stored| is_owned(&stored.document, identity, epoch)).map(own))
+                let owned = read.filter(|stored| is_owned(&stored.document, identity, epoch));
+                Ok(owned.map(|stored| own(stored, confirmed)))
             }
             Err(error) => match error.kind() {
                 ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound => Ok(None),
@@ -136,15 +137,15 @@ impl LeaseWriter {
             let left = document.epoch() != self.epoch;
             let etag = &self.stored.etag;
             let replaced = match left {
-                false => self.store.replace_at(&mut document, etag, || self.runtime.wall()).await,
+                false => self.store.replace_at(&mut document, etag, &*self.runtime).await,
                 // One write: afterwards the lease is another's.
                 true => {
                     document.touch(self.store.time(self.runtime.wall()));
-                    self.store.replace(&document, etag).await
+                    self.store.replace(&document, etag).await.map(|etag| (etag, begun))
                 }
             };
             let conflict = match replaced {
-                Ok(etag) => {
+                Ok((etag, begun)) => {
                     let owner = document.owner.clone();
                     self.stored = StoredLease { document: Arc::new(document), etag };
                     self.confirmed = begun;

@@ -465,7 +465,8 @@ impl LeaseChecker {
             return Ok(());
         }
         let duplicate = self.leases.values().any(|lease| lease.document.token == token);
-        let expiration = self.processes.get(&writer.process).map_or(0, |process| process.expiration);
+        let own = self.processes.get(&writer.process).map_or(0, |process| process.expiration);
+        let expiration = old.document.promise().map_or(own, |millis| millis * 1000);
         let abandoned = old.document.owner.is_none() || writer.now - old.renewed >= expiration * 9 / 10;
         if old.holder != Some(writer.process) && !old.document.is_gone() && !abandoned && !duplicate {
             let message = format!("{} deleted lease {token} of {:?}", self.name(writer.process), old.document.owner);

@@ -123,7 +123,8 @@ impl Takeover<'_> {
             return Ok(End::Abrupt);
         }
         let overdue = self.requested.is_some_and(|ago| ago >= taker.expiration * 4 / 10);
-        if overdue && (self.forced_steal || previous) {
+        // A host of the version before counts from when it sent its request, which may have been long under way.
+        if overdue && self.forced_steal || self.requested.is_some() && previous {
             cover(Sometimes::Forced);
             return Ok(End::Abrupt);
         }
