@@ -16,11 +16,7 @@ use crate::{
     health::{Health, HealthReport},
     index::Location,
     inner::{ExecutionMode, Inner, SMALLEST_SEGMENT_BYTES},
-    log::{
-        recent::Recent,
-        recovery, store_id,
-        writer::{LogWriter, SpareSlot},
-    },
+    log::{recent::Recent, recovery, room::Room, store_id, writer::LogWriter},
     state::Rebuild,
     threads::{Shared, Threads},
     vfs::{
@@ -148,8 +144,8 @@ impl Builder {
             Recent::new(self.recent_bytes.unwrap_or(if mode == ExecutionMode::Threads { RECENT_BYTES } else { 0 }));
         let now = self.clock.wall().as_millis();
         let state = rebuild.finish(recovered.version, recovered.segments, recent, now)?;
-        let spare = SpareSlot::default();
-        let writer = LogWriter::new(Arc::clone(&vfs), recovered.active, Arc::clone(&spare));
+        let room = Arc::<Room>::default();
+        let writer = LogWriter::new(Arc::clone(&vfs), recovered.active, Arc::clone(&room));
         let health = Arc::<HealthReport>::default();
         for (segment, offset) in &state.damaged {
             let location = Location { segment: *segment, offset: *offset, bytes: 0 };
@@ -167,7 +163,7 @@ impl Builder {
         let (clock, host) = (self.clock, self.account_host);
         let bytes = self.segment_bytes;
         let inner = Inner::new(vfs, clock, host, store, bytes, state, mode, health);
-        let shared = Arc::new(Shared::new(inner, committer, spare));
+        let shared = Arc::new(Shared::new(inner, committer, room));
         let (inner, mut committer) = (&shared.inner, shared.committer.lock());
         if recovered.version < VERSION {
             committer.write_migrated(inner)?;

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -18,8 +18,9 @@ use crate::{
     commit::{Command, Committer, EXPIRE_INTERVAL_MS},
     inner::Inner,
     log::{
-        compaction::{self, Tolerance},
-        writer::{Spare, SpareSlot},
+        compaction::{self, Alone, Tolerance},
+        is_full,
+        room::Room,
     },
     metrics::Task,
 };
@@ -36,11 +37,6 @@ const BUSY_MAINTENANCE_MS: u64 = 2000;
 /// How long compaction waits after a failure before it tries again.
 const MAINTENANCE_PAUSE: Duration = Duration::from_secs(5);
 
-/// What compaction keeps in reserve for a full disk: this part of the log, but at least and at most so many bytes.
-const RESERVE_PART: u64 = 16;
-const SMALLEST_RESERVE_BYTES: u64 = 64 * 1024;
-const LARGEST_RESERVE_BYTES: u64 = 1024 * 1024;
-
 /// What handles share with the threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -54,11 +50,7 @@ pub(crate) struct Shared {
     busy: AtomicBool,
     /// There were commits since the last idle moment.
     unmaintained: AtomicBool,
-    spare: SpareSlot,
-    /// See [`Shared::prepare_reserve`].
-    reserve: Mutex<Option<Spare>>,
-    /// So that no two spares have one name: the one before may still be in use.
-    spares_made: AtomicU64,
+    room: Arc<Room>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +64,7 @@ fn gone() -> Error {
 }
 
 impl Shared {
-    pub(crate) fn new(inner: Inner, committer: Committer, spare: SpareSlot) -> Self {
+    pub(crate) fn new(inner: Inner, committer: Committer, room: Arc<Room>) -> Self {
         Self {
             inner,
             committer: Mutex::new(committer),
@@ -81,9 +73,7 @@ impl Shared {
             compacting: Mutex::default(),
             busy: AtomicBool::new(false),
             unmaintained: AtomicBool::new(true),
-            spare,
-            reserve: Mutex::default(),
-            spares_made: AtomicU64::new(0),
+            room,
         }
     }
 
@@ -235,70 +225,39 @@ impl Shared {
             }
         }
         // After compaction, which may have made room for it.
-        let prepared = self.prepare_reserve().and_then(|()| self.prepare_spare());
+        let (vfs, bytes) = (&*self.inner.vfs, self.inner.next_segment_bytes());
+        let prepared = self.prepare_reserves().and_then(|()| {
+            self.room.prepare_next(vfs, bytes).map_err(|error| crate::log::io_error("prepare a segment", error))
+        });
         self.inner.health.note(Task::Prepare, &prepared);
         // A store without a spare makes one when it needs it, so this alone is no failure.
         Ok(())
     }
 
-    /// Compacts. On a full disk the file that waits for the next segment goes, then the one that is kept for this case, and
-    /// the segment with least in it is rewritten: that needs little room and frees much.
+    /// Compacts. On a full disk one segment is rewritten at a time. If there is no room for what is left of it, it gets the
+    /// room that is kept for this case, but only if that suffices and can be kept again afterwards.
     fn compact_even_if_full(&self, tolerance: Tolerance) -> Result<bool> {
-        let mut compacted = compaction::compact_once(&self.inner, &self.committer, tolerance);
-        for (room, whose) in [(&*self.spare, "of the next segment"), (&self.reserve, "in reserve")] {
-            if !compacted.as_ref().is_err_and(is_full) {
-                break;
-            }
-            if let Some(spare) = room.lock().take() {
-                tracing::warn!("the disk is full: compaction takes the room {whose}");
-                spare.discard(&*self.inner.vfs);
-            }
-            let alone = Tolerance { alone: true, ..tolerance };
-            compacted = compaction::compact_once(&self.inner, &self.committer, alone);
+        let compact = |tolerance| compaction::compact_once(&self.inner, &self.committer, tolerance);
+        let mut compacted = compact(tolerance);
+        if !compacted.as_ref().is_err_and(is_full) {
+            return compacted;
         }
-        if compacted.is_err() {
-            // Before the committer takes it. If that fails, too, there is none until something is freed.
-            drop(self.prepare_reserve());
+        let kept = self.room.for_compaction();
+        let into_kept_room = Tolerance::alone(Alone { least_dead: kept, most_live: kept });
+        compacted = compact(Tolerance::alone(Alone { least_dead: 1, most_live: u64::MAX }));
+        if compacted.as_ref().is_err_and(is_full) && kept > 0 && compaction::is_due(&self.inner, into_kept_room) {
+            self.room.give_up_for_compaction(&*self.inner.vfs);
+            compacted = compact(into_kept_room);
         }
+        // Before a commit takes what was freed. If that fails, only deletes are written until something is.
+        drop(self.prepare_reserves());
         compacted
     }
 
-    /// Makes the file whose room compaction takes on a full disk: without it, a disk that commits have filled up to the last
-    /// byte would stay full whatever is deleted. As long as a small part of the log, since it holds what is still needed
-    /// of a segment that is mostly dead.
-    fn prepare_reserve(&self) -> Result<()> {
-        let bytes = (self.inner.used_bytes() / RESERVE_PART).clamp(SMALLEST_RESERVE_BYTES, LARGEST_RESERVE_BYTES);
-        let is_enough = |spare: &Spare| spare.bytes().is_ok_and(|present| present * 2 >= bytes);
-        if self.reserve.lock().as_ref().is_some_and(is_enough) {
-            return Ok(());
-        }
-        if let Some(short) = self.reserve.lock().take() {
-            short.discard(&*self.inner.vfs);
-        }
-        *self.reserve.lock() = Some(self.make_spare("reserve room for compaction", bytes)?);
-        Ok(())
+    fn prepare_reserves(&self) -> Result<()> {
+        let prepared = self.room.prepare_reserves(&*self.inner.vfs, self.inner.used_bytes());
+        prepared.map_err(|error| crate::log::io_error("keep room for a full disk", error))
     }
-
-    fn prepare_spare(&self) -> Result<()> {
-        if self.spare.lock().is_some() {
-            return Ok(());
-        }
-        *self.spare.lock() = Some(self.make_spare("prepare a segment", self.inner.next_segment_bytes())?);
-        Ok(())
-    }
-
-    fn make_spare(&self, what: &str, bytes: u64) -> Result<Spare> {
-        let name = format!("spare-{}.tmp", self.spares_made.fetch_add(1, Ordering::Relaxed));
-        Spare::prepare(&*self.inner.vfs, &name, bytes).map_err(|error| crate::log::io_error(what, error))
-    }
-}
-
-/// Whether the disk has no room.
-fn is_full(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(|error| {
-        matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-    })
 }
 
 /// Refuses what is queued, and everything after it, when the committer's thread ends, by a panic too.

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -69,12 +70,23 @@ async fn fill_and_free(folder: &Path) {
         }
     };
     assert!(full > 500, "only {full} items fit");
-    // Deletes need some room themselves, and get it until there is none.
-    let mut deleted = 0;
-    while deleted < full / 2 && container.delete("a", &deleted.to_string()).await.is_ok() {
-        deleted += 1;
-    }
-    assert!(deleted > 20, "only {deleted} deletes before the disk was full again");
+    // Other writers do not stop trying, and must not take the room that deletes need.
+    let (deleting, others) = (AtomicBool::new(true), container.clone());
+    let try_on = async {
+        while deleting.load(Ordering::Relaxed) {
+            let _ = write(&others, full).await;
+        }
+    };
+    let delete = async {
+        let mut deleted = 0;
+        while deleted < full / 2 && container.delete("a", &deleted.to_string()).await.is_ok() {
+            deleted += 1;
+        }
+        deleting.store(false, Ordering::Relaxed);
+        deleted
+    };
+    let (deleted, ()) = tokio::join!(delete, try_on);
+    assert_eq!(deleted, full / 2, "deletes are refused: {:?}", engine.health());
     // Nobody frees anything but compaction.
     let again = async {
         while write(&container, full).await.is_err() {
@@ -83,14 +95,7 @@ async fn fill_and_free(folder: &Path) {
     };
     let waited = tokio::time::timeout(LONG, again).await;
     assert!(waited.is_ok(), "{deleted} items of 20 kB were deleted, and there is still no room: {:?}", engine.health());
-    while deleted < full / 2 {
-        if container.delete("a", &deleted.to_string()).await.is_ok() {
-            deleted += 1;
-        } else {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    drop(container);
+    drop((container, others));
     engine.close().await.expect("close");
     let engine = Engine::open(folder.join("store")).expect("open again");
     let container = engine.catalog().container("d", "c").await.expect("open the container");

@@ -16,7 +16,7 @@ use crate::{
     health::HealthReport,
     inner::Inner,
     log::{
-        Segment, io_error, recent,
+        Segment, io_error, is_full, recent,
         writer::{FrameBuffer, LogWriter, RollError},
     },
     metrics::{Stopwatch, Task},
@@ -78,20 +78,30 @@ impl Committer {
         {
             let state = inner.state.read();
             for (prepared, reply) in writes {
-                replies.push((reply, group.plan(&state, &prepared)));
+                let result = group.plan(&state, &prepared);
+                replies.push((prepared, reply, result));
             }
         }
         let bytes = group.frame.payload();
         let committed = self.commit(inner, &mut group);
         if committed.is_ok() && bytes > 0 {
-            let writes = replies.iter().filter(|(_, result)| result.is_ok()).count();
+            let writes = replies.iter().filter(|(.., result)| result.is_ok()).count();
             self.health.metrics.committed(writes, bytes, begun.elapsed());
         }
         match committed {
-            Ok(()) => replies.into_iter().for_each(|(reply, result)| drop(reply.send(result))),
+            Ok(()) => replies.into_iter().for_each(|(_, reply, result)| drop(reply.send(result))),
             Err(error) => {
-                for (reply, result) in replies {
-                    drop(reply.send(result.and_then(|_| Err(again(&error)))));
+                // A full disk still takes deletes, which were unlucky to share a group with other writes.
+                let is_mixed = is_full(&error) && !group.is_deletes();
+                let mut deletes = Vec::new();
+                for (prepared, reply, result) in replies {
+                    match result {
+                        Ok(_) if is_mixed && prepared.is_deletes() => deletes.push((prepared, reply)),
+                        result => drop(reply.send(result.and_then(|_| Err(again(&error))))),
+                    }
+                }
+                if !deletes.is_empty() {
+                    self.write(inner, deletes);
                 }
             }
         }
@@ -103,8 +113,8 @@ impl Committer {
         if group.frame.is_empty() {
             return Ok(());
         }
-        if !self.writer.has_room(&group.frame) {
-            let rolled = self.roll(inner, &group.frame);
+        if !self.writer.has_room(&group.frame, || group.is_deletes()) {
+            let rolled = self.roll(inner, group);
             self.health.note(Task::Roll, &rolled);
             rolled?;
         }
@@ -154,8 +164,8 @@ impl Committer {
     }
 
     /// Goes on in a new segment. If there is no room on disk for one, only this group fails.
-    fn roll(&mut self, inner: &Inner, frame: &FrameBuffer) -> Result<()> {
-        let (span, file) = match self.writer.roll(inner.next_segment_bytes(), frame) {
+    fn roll(&mut self, inner: &Inner, group: &Group) -> Result<()> {
+        let (span, file) = match self.writer.roll(inner.next_segment_bytes(), &group.frame, || group.is_deletes()) {
             Ok(begun) => begun,
             Err(RollError::NotBegun(error)) => return Err(io_error("make room for a new segment", error)),
             Err(RollError::Halfway(error)) => return Err(self.fail("begin a new segment", error)),

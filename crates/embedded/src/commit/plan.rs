@@ -31,6 +31,11 @@ impl Prepared {
     pub(crate) fn bytes(&self) -> usize {
         self.writes.iter().map(|write| record::FIXED_BYTES + 256 + write.body_prefix.len()).sum()
     }
+
+    /// Whether it only deletes.
+    pub(crate) fn is_deletes(&self) -> bool {
+        self.writes.iter().all(|write| write.action == Action::Delete)
+    }
 }
 
 /// One write.
@@ -104,6 +109,11 @@ impl Group {
             lsns: BTreeMap::new(),
             numbers: BTreeMap::new(),
         }
+    }
+
+    /// Whether it only deletes.
+    pub(crate) fn is_deletes(&self) -> bool {
+        self.staged.values().flatten().all(|entry| entry.kind != RecordKind::Put)
     }
 
     pub(crate) fn into_buffer(self) -> FrameBuffer {

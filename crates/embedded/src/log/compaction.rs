@@ -38,16 +38,30 @@ pub(crate) struct Tolerance {
     pub(crate) overall: u64,
     /// Of a single segment, whatever the others look like.
     pub(crate) single: u64,
-    /// Whether one segment is rewritten at a time, because there is little room.
-    pub(crate) alone: bool,
+    /// On a full disk one segment is rewritten at a time.
+    pub(crate) alone: Option<Alone>,
+}
+
+/// Which segments can be rewritten on a full disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alone {
+    /// So many bytes must be dead, unless all of them are.
+    pub(crate) least_dead: u64,
+    /// There is room for so many that are not.
+    pub(crate) most_live: u64,
 }
 
 impl Tolerance {
     /// While commits go on: rewriting competes with them.
-    pub(crate) const BUSY: Self = Self { overall: 40, single: 75, alone: false };
+    pub(crate) const BUSY: Self = Self { overall: 40, single: 75, alone: None };
 
     /// When there is nothing else to do.
-    pub(crate) const IDLE: Self = Self { overall: 10, single: 30, alone: false };
+    pub(crate) const IDLE: Self = Self { overall: 10, single: 30, alone: None };
+
+    /// On a full disk: the segment with least in it.
+    pub(crate) const fn alone(alone: Alone) -> Self {
+        Self { alone: Some(alone), ..Self::IDLE }
+    }
 }
 
 /// What the choice looks at.
@@ -71,7 +85,15 @@ impl Weight {
 pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Option<std::ops::Range<usize>> {
     let used: u64 = sealed.iter().map(|weight| weight.used).sum();
     let dead: u64 = sealed.iter().map(|weight| weight.dead).sum();
-    let worst = (0..sealed.len()).max_by_key(|at| (sealed[*at].dead_percent(), std::cmp::Reverse(*at)));
+    let by_dead_percent = |at: &usize| (sealed[*at].dead_percent(), std::cmp::Reverse(*at));
+    if let Some(Alone { least_dead, most_live }) = tolerance.alone {
+        let can_be_rewritten = |at: &usize| {
+            let (dead, live) = (sealed[*at].dead, sealed[*at].live());
+            live <= most_live && (dead >= least_dead || dead > 0 && live == 0)
+        };
+        return (0..sealed.len()).filter(can_be_rewritten).max_by_key(by_dead_percent).map(|at| at..at + 1);
+    }
+    let worst = (0..sealed.len()).max_by_key(by_dead_percent);
     let crowded = dead * 100 > used * tolerance.overall;
     let worst = worst.filter(|at| {
         let percent = sealed[*at].dead_percent();
@@ -80,7 +102,6 @@ pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Op
     let small = |weight: &Weight| weight.live() < target / 4;
     let pair = || sealed.windows(2).position(|pair| pair.iter().all(small));
     let (first, mut last) = match (worst, pair()) {
-        (Some(worst), _) if tolerance.alone => return Some(worst..worst + 1),
         (Some(worst), _) => (worst, worst),
         (None, Some(first)) => (first, first + 1),
         (None, None) => return None,
@@ -96,19 +117,29 @@ pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Op
     Some(first..last + 1)
 }
 
+/// Whether there is anything to rewrite.
+pub(crate) fn is_due(inner: &Inner, tolerance: Tolerance) -> bool {
+    !chosen_segments(inner, tolerance).is_empty()
+}
+
+fn chosen_segments(inner: &Inner, tolerance: Tolerance) -> Vec<Segment> {
+    let state = inner.state.read();
+    let sealed: Vec<&Segment> = state.segments.0.values().filter(|segment| segment.sealed).collect();
+    let weights: Vec<_> = sealed.iter().map(|segment| Weight { used: segment.used, dead: segment.dead }).collect();
+    // What is damaged goes first: as long as it is there, only newer records prove that it is not needed.
+    let is_damaged = |segment: &&Segment| state.damaged.iter().any(|(damaged, _)| *damaged == segment.span.first);
+    let damaged = sealed.iter().position(is_damaged).map(|at| at..at + 1);
+    let target = inner.segment_bytes.saturating_sub(64 * 1024);
+    let chosen = damaged.or_else(|| choose(&weights, target, tolerance)).unwrap_or_default();
+    sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
+}
+
 /// Rewrites what [`choose`] chooses. Says whether there was anything to do.
 pub(crate) fn compact_once(inner: &Inner, committer: &Mutex<Committer>, tolerance: Tolerance) -> Result<bool> {
-    let inputs: Vec<Segment> = {
-        let state = inner.state.read();
-        let sealed: Vec<&Segment> = state.segments.0.values().filter(|segment| segment.sealed).collect();
-        let weights: Vec<_> = sealed.iter().map(|segment| Weight { used: segment.used, dead: segment.dead }).collect();
-        // What is damaged goes first: as long as it is there, only newer records prove that it is not needed.
-        let is_damaged = |segment: &&Segment| state.damaged.iter().any(|(damaged, _)| *damaged == segment.span.first);
-        let damaged = sealed.iter().position(is_damaged).map(|at| at..at + 1);
-        let target = inner.segment_bytes.saturating_sub(64 * 1024);
-        let Some(chosen) = damaged.or_else(|| choose(&weights, target, tolerance)) else { return Ok(false) };
-        sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
-    };
+    let inputs = chosen_segments(inner, tolerance);
+    if inputs.is_empty() {
+        return Ok(false);
+    }
     let begun = Stopwatch::start();
     let rewritten = rewrite(inner, committer, &inputs);
     if rewritten.is_err() {
@@ -389,7 +420,7 @@ mod tests {
         list.iter().map(|(used, dead)| Weight { used: *used, dead: *dead }).collect()
     }
 
-    const TOLERANCE: Tolerance = Tolerance { overall: 18, single: 50, alone: false };
+    const TOLERANCE: Tolerance = Tolerance { overall: 18, single: 50, alone: None };
 
     #[test]
     fn nothing_is_rewritten_while_little_is_dead() {
@@ -407,8 +438,15 @@ mod tests {
 
     #[test]
     fn on_a_full_disk_the_segment_with_least_in_it_is_rewritten_alone() {
-        let alone = Tolerance { alone: true, ..TOLERANCE };
-        assert_eq!(choose(&weights(&[(100, 60), (100, 95), (100, 60)]), 100, alone), Some(1..2));
+        let alone = Tolerance::alone(Alone { least_dead: 20, most_live: 90 });
+        let chosen = |list: &[(u64, u64)]| choose(&weights(list), 100, alone);
+        assert_eq!(chosen(&[(100, 60), (100, 95), (100, 60)]), Some(1..2));
+        assert_eq!(chosen(&[(100, 19), (100, 20), (5, 0)]), Some(1..2));
+        assert_eq!(chosen(&[(100, 19), (10, 10)]), Some(1..2));
+        // What is left would not fit.
+        assert_eq!(chosen(&[(1000, 900)]), None);
+        // Nothing would be freed by making one of two small ones.
+        assert_eq!(chosen(&[(100, 19), (5, 0), (5, 0)]), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod compaction;
 pub(crate) mod reader;
 pub(crate) mod recent;
 pub(crate) mod recovery;
+pub(crate) mod room;
 pub(crate) mod store_id;
 pub(crate) mod writer;
 
@@ -98,4 +99,14 @@ pub(crate) fn corrupt(span: Span, offset: u64, what: &str) -> Error {
 /// A record in a finished part of the log does not have the checksum that it was written with.
 pub(crate) fn damaged_record(span: Span, location: Location) -> Error {
     corrupt(span, location.offset.into(), "a record does not have its checksum")
+}
+
+/// Whether the disk has no room.
+pub(crate) fn is_full(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(says_full)
+}
+
+fn says_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use changefeed_core::{Error, ErrorKind, Result, StoreId};
 
 use super::{
-    Segment, Segments, corrupt, damaged_record, io_error, is_system_file, is_temporary, looks_like_ours, store_id,
-    writer,
+    Segment, Segments, corrupt, damaged_record, io_error, is_system_file, is_temporary, looks_like_ours, room::Spare,
+    store_id, writer,
 };
 use crate::{
     format::{
@@ -76,7 +76,15 @@ pub(crate) fn open(
             let size = file.size().map_err(|error| io_error("measure the log", error))?;
             let capacity = if vfs.supports_preallocation() { size } else { segment_bytes };
             let End { offset, next_frame, .. } = end;
-            writer::Active { number: last.span.last, file, offset, next_frame, synced: next_frame - 1, capacity }
+            writer::Active {
+                number: last.span.last,
+                file,
+                offset,
+                next_frame,
+                synced: next_frame - 1,
+                capacity,
+                only_deletes: false,
+            }
         }
         _ => return Err(lost_segment(&all)),
     };
@@ -102,7 +110,7 @@ fn create(vfs: &dyn Vfs, segment_bytes: u64, names: &[String]) -> Result<Recover
         for name in names.iter().filter(|name| is_temporary(name)) {
             vfs.remove(name)?;
         }
-        let spare = writer::Spare::prepare(vfs, "next.tmp", segment_bytes)?;
+        let spare = Spare::prepare(vfs, "next.tmp", segment_bytes)?;
         let active = writer::begin(vfs, first.last, spare, segment_bytes)?;
         write_format(vfs)?;
         Ok(active)

@@ -56,7 +56,7 @@ impl Room {
             Some(spare) => Ok(spare),
             None if self.scarce.load(Ordering::Relaxed) => Err(io::Error::new(
                 io::ErrorKind::StorageFull,
-                "the disk is full: what is left is kept for deletes and compaction",
+                "No space left on device but what is kept for deletes and compaction",
             )),
             None => Spare::prepare_within(vfs, "next.tmp", bytes, least),
         }
@@ -108,10 +108,10 @@ impl Room {
     }
 
     fn prepare(&self, vfs: &dyn Vfs, slot: &Mutex<Option<Spare>>, bytes: u64) -> io::Result<()> {
-        if slot.lock().as_ref().is_some_and(|spare| spare.bytes() >= bytes) {
+        // Made larger than needed, so that it is seldom made again while the log grows, and smaller once the log has shrunk.
+        if slot.lock().as_ref().is_some_and(|spare| (bytes..=4 * bytes).contains(&spare.bytes())) {
             return Ok(());
         }
-        // Larger than needed now, so that it is seldom made again while the log grows.
         match self.make(vfs, bytes.next_power_of_two()) {
             Ok(made) => {
                 if let Some(short) = slot.lock().replace(made) {

@@ -2,8 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use parking_lot::Mutex;
-
+use super::room::{Room, Spare};
 use crate::{
     format::{
         frame::{FrameHeader, FrameKind, HEADER_BYTES},
@@ -11,10 +10,6 @@ use crate::{
     },
     vfs::{Vfs, VfsFile},
 };
-
-/// How much is written at a time when a file is filled with zeros ahead of use: small enough not to hold up the
-/// syncs of commits for long.
-const ZEROS_BYTES: usize = 1024 * 1024;
 
 /// What must be left after a frame: its padding, a seal and the note that the store was closed.
 const FRAME_MARGIN: usize = 3 * HEADER_BYTES;
@@ -64,6 +59,8 @@ pub(crate) struct Active {
     pub(crate) synced: u32,
     /// Where the next segment begins at the latest.
     pub(crate) capacity: u64,
+    /// Whether it is the room that is kept for deletes on a full disk.
+    pub(crate) only_deletes: bool,
 }
 
 /// Why a new segment could not be begun.
@@ -82,27 +79,17 @@ impl From<RollError> for io::Error {
     }
 }
 
-/// A file that is to become a segment, under a name that nobody else uses.
-#[derive(Debug)]
-pub(crate) struct Spare {
-    name: String,
-    file: Arc<dyn VfsFile>,
-}
-
-/// Where the maintenance thread leaves a spare for the committer.
-pub(crate) type SpareSlot = Arc<Mutex<Option<Spare>>>;
-
 /// Appends frames to the active segment.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     vfs: Arc<dyn Vfs>,
     active: Active,
-    spare: SpareSlot,
+    room: Arc<Room>,
 }
 
 impl LogWriter {
-    pub(crate) fn new(vfs: Arc<dyn Vfs>, active: Active, spare: SpareSlot) -> Self {
-        Self { vfs, active, spare }
+    pub(crate) fn new(vfs: Arc<dyn Vfs>, active: Active, room: Arc<Room>) -> Self {
+        Self { vfs, active, room }
     }
 
     /// The active segment, and where the next frame begins in it.
@@ -110,29 +97,37 @@ impl LogWriter {
         (self.active.number, self.active.offset)
     }
 
-    /// Whether the frame fits, with a seal after it.
-    pub(crate) fn has_room(&self, frame: &FrameBuffer) -> bool {
-        self.active.offset + (frame.bytes.len() + FRAME_MARGIN) as u64 <= self.active.capacity
+    /// Whether the frame fits, with a seal after it, and may be there: `deletes` says whether it has only deletes.
+    pub(crate) fn has_room(&self, frame: &FrameBuffer, deletes: impl FnOnce() -> bool) -> bool {
+        let fits = self.active.offset + (frame.bytes.len() + FRAME_MARGIN) as u64 <= self.active.capacity;
+        fits && (!self.active.only_deletes || deletes())
     }
 
     /// Begins the next segment, with a file of `bytes` bytes if none is waiting and room for `frame` in any case, and
     /// then ends the active one. In this order a crash never leaves an ended segment without a next one, so that
-    /// recovery notices when the last segment was lost.
-    pub(crate) fn roll(&mut self, bytes: u64, frame: &FrameBuffer) -> Result<(Span, Arc<dyn VfsFile>), RollError> {
+    /// recovery notices when the last segment was lost. On a full disk a frame that has only deletes gets the room that is
+    /// kept for them.
+    pub(crate) fn roll(
+        &mut self,
+        bytes: u64,
+        frame: &FrameBuffer,
+        deletes: impl FnOnce() -> bool,
+    ) -> Result<(Span, Arc<dyn VfsFile>), RollError> {
         let number = self.active.number + 1;
         let least = (segment::HEADER_BYTES + frame.bytes.len() + 2 * FRAME_MARGIN) as u64;
-        let mut waiting = self.spare.lock().take();
-        if let Some(small) = waiting.take_if(|spare| spare.file.size().is_ok_and(|size| size < least)) {
-            // If it stays, it is removed when the folder is next opened.
-            drop(self.vfs.remove(&small.name));
-        }
-        let make = || Spare::prepare_within(&*self.vfs, "next.tmp", bytes.max(least), least);
-        let spare = waiting.map_or_else(make, Ok).map_err(RollError::NotBegun)?;
+        let found = self.room.take_next(&*self.vfs, bytes.max(least), least);
+        let (spare, only_deletes) = match found {
+            Ok(spare) => (spare, false),
+            Err(error) => {
+                let kept = if deletes() { self.room.take_for_deletes(least) } else { None };
+                (kept.ok_or(RollError::NotBegun(error))?, true)
+            }
+        };
         let next = begin(&*self.vfs, number, spare, bytes.max(least))?;
         self.mark(FrameKind::Seal).map_err(RollError::Halfway)?;
         // A file that stays long wastes room until it is compacted, no more.
         drop(self.active.file.resize(self.active.offset));
-        self.active = next;
+        self.active = Active { only_deletes, ..next };
         Ok((Span::one(number), Arc::clone(&self.active.file)))
     }
 
@@ -164,60 +159,26 @@ impl LogWriter {
 
 /// Turns a spare file into a segment that is ready to be appended to, durably.
 pub(crate) fn begin(vfs: &dyn Vfs, number: u32, spare: Spare, bytes: u64) -> Result<Active, RollError> {
-    let (span, file) = (Span::one(number), spare.file);
-    let name = || {
+    let (span, (name, file)) = (Span::one(number), spare.into_parts());
+    let finish = || {
         let length = file.size()?;
         file.write_at(0, &segment::encode_header(span, length))?;
         file.sync()?;
-        vfs.rename(&spare.name, &span.file_name())?;
+        vfs.rename(&name, &span.file_name())?;
         Ok(if length == 0 { bytes } else { length })
     };
-    let capacity = name().map_err(|error| {
-        drop(vfs.remove(&spare.name));
+    let capacity = finish().map_err(|error| {
+        drop(vfs.remove(&name));
         RollError::NotBegun(error)
     })?;
     vfs.sync_folder().map_err(RollError::Halfway)?;
-    Ok(Active { number, file, offset: segment::HEADER_BYTES as u64, next_frame: 1, synced: 0, capacity })
-}
-
-impl Spare {
-    /// Makes a file of `bytes` bytes, or of half of that, and so on down to `least`, on a disk that has little room left.
-    pub(crate) fn prepare_within(vfs: &dyn Vfs, name: &str, bytes: u64, least: u64) -> io::Result<Self> {
-        match Self::prepare(vfs, name, bytes) {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull && bytes > least => {
-                Self::prepare_within(vfs, name, (bytes / 2).max(least), least)
-            }
-            other => other,
-        }
-    }
-
-    /// How long the file is.
-    pub(crate) fn bytes(&self) -> io::Result<u64> {
-        self.file.size()
-    }
-
-    /// Removes the file. If it stays, it is removed when the folder is next opened.
-    pub(crate) fn discard(self, vfs: &dyn Vfs) {
-        drop(vfs.remove(&self.name));
-    }
-
-    /// Makes a file for the next segment: on a disk filled with zeros, so that the syncs of commits need not wait for
-    /// the file system's own records, and a full disk is noticed before anything is written into it.
-    pub(crate) fn prepare(vfs: &dyn Vfs, name: &str, bytes: u64) -> io::Result<Self> {
-        let file = vfs.create(name)?;
-        let fill = || {
-            let zeros = vec![0; ZEROS_BYTES];
-            let mut offset = 0;
-            while vfs.supports_preallocation() && offset < bytes {
-                let count = (bytes - offset).min(ZEROS_BYTES as u64);
-                file.write_at(offset, &zeros[..count as usize])?;
-                file.sync()?;
-                offset += count;
-            }
-            Ok(())
-        };
-        // What was written so far must not fill up a full disk for good.
-        fill().inspect_err(|_: &io::Error| drop(vfs.remove(name)))?;
-        Ok(Self { name: name.to_owned(), file })
-    }
+    Ok(Active {
+        number,
+        file,
+        offset: segment::HEADER_BYTES as u64,
+        next_frame: 1,
+        synced: 0,
+        capacity,
+        only_deletes: false,
+    })
 }
