@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that must hold, in one command: about three quarters of an hour on two cores. Installs what is missing (by
-# apt, pip, npm, cargo, Go and Maven); needs rustup (https://rustup.rs) and Go 1.21 or newer (https://go.dev/dl) to be there.
+# apt, pip, npm, cargo, Go and Maven); needs rustup (https://rustup.rs) to be there.
 # Usage: ./test.sh [quick | soak | --no-bench]
 #   quick       five minutes once everything is built: format, lints, tests of the processor, a hundred seeds
 #   soak        what takes hours: a fleet for an hour, 100,000 seeds, 50 demonstrations, the race, an hour of fuzzing

@@ -1,10 +1,11 @@
 //! An account: its client and its containers, for programs that have no client of the SDK yet.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use azure_core::credentials::Secret;
-use azure_data_cosmos::{AccountReference, CosmosClient, RoutingStrategy};
+use azure_data_cosmos::{AccountReference, CosmosClient, CosmosRuntime, RoutingStrategy};
 use changefeed_core::{Catalog, Container, Database, Error, ErrorKind, Result};
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     account_properties::{AccountProperties, Credential, TIMEOUT},
@@ -29,7 +30,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Account {
-    client: CosmosClient,
+    connection: Arc<Connection>,
     properties: AccountProperties,
     options: Options,
 }
@@ -42,18 +43,9 @@ impl Account {
     /// See [`AccountProperties::read`].
     pub async fn connect(endpoint: &str, credential: Credential) -> Result<Self> {
         let properties = AccountProperties::read(endpoint, &credential).await?;
-        let bad = |error| crate::error::refused(ErrorKind::InvalidArgument, "the endpoint", error);
-        let endpoint = endpoint.parse().map_err(bad)?;
-        let account = match credential {
-            Credential::Key(key) => AccountReference::with_authentication_key(endpoint, Secret::new(key)),
-            Credential::Token(identity) => AccountReference::with_credential(endpoint, identity),
-        };
-        let regions = properties.regions.iter().map(|region| region.clone().into()).collect();
-        let building = CosmosClient::builder().build(account, RoutingStrategy::PreferredRegions(regions));
-        let built = within(TIMEOUT, building).await;
-        let built = built.ok_or_else(|| Error::new(ErrorKind::Timeout, "connect to the account: no answer"))?;
-        let client = built.map_err(|error| failed(Call::Container, "connect to the account", error))?;
-        Ok(Self { client, properties, options: Options::new() })
+        let client = connect(endpoint, credential, &properties).await?;
+        let connection = Arc::new(Connection::new(endpoint, client));
+        Ok(Self { connection, properties, options: Options::new() })
     }
 
     /// Connects with a connection string of the portal: `AccountEndpoint=https://…;AccountKey=…;`.
@@ -72,9 +64,26 @@ impl Account {
         self
     }
 
-    /// The client of the SDK.
-    pub fn client(&self) -> &CosmosClient {
-        &self.client
+    /// Signs with another key of the account from now on, in this account and its clones, in all containers that were
+    /// opened through them and by every processor that uses these: a key is rotated without a restart. Calls that are
+    /// under way end with the old key; if it is not accepted any more, they fail and are repeated by the processor.
+    ///
+    /// The key is tried first. The SDK's client keeps its key for good, so there is another client afterwards, whose
+    /// session is new: clients that were taken with [`Account::client`] before, and containers opened with them, keep the
+    /// old key.
+    ///
+    /// # Errors
+    /// As [`Account::connect`]; the old key then stays in use.
+    pub async fn replace_key(&self, key: &str) -> Result<()> {
+        let credential = Credential::Key(key.to_owned());
+        let properties = AccountProperties::read(&self.connection.endpoint, &credential).await?;
+        let client = connect(&self.connection.endpoint, credential, &properties).await?;
+        self.connection.replace(client).await
+    }
+
+    /// The client of the SDK that is in use now.
+    pub fn client(&self) -> CosmosClient {
+        self.connection.client()
     }
 
     /// The settings of the account, as read when it was connected.
@@ -87,7 +96,7 @@ impl Account {
     /// # Errors
     /// See [`CosmosContainer::open`].
     pub async fn container(&self, database: &str, container: &str) -> Result<Container> {
-        CosmosContainer::open_with(&self.client, database, container, self.options.clone()).await
+        self.connection.open(database, container, self.options.clone()).await
     }
 
     /// Opens a container for leases.
@@ -95,8 +104,9 @@ impl Account {
     /// # Errors
     /// See [`CosmosContainer::open_leases`].
     pub async fn lease_container(&self, database: &str, container: &str) -> Result<Container> {
-        let (client, options) = (&self.client, self.options.clone());
-        CosmosContainer::open_leases(client, database, container, &self.properties, options).await
+        let (client, options) = (self.client(), self.options.clone());
+        let opening = CosmosContainer::open_shared_leases(&client, database, container, &self.properties, options);
+        Ok(self.connection.keep(Box::pin(opening).await?))
     }
 
     /// A database, to open and create containers in. Creating needs a key: tokens do not allow it.
@@ -106,8 +116,80 @@ impl Account {
 
     /// The databases and containers of the account.
     pub fn catalog(&self) -> Arc<dyn Catalog> {
-        Arc::new(CosmosCatalog::new(self.client.clone(), self.options.clone()))
+        Arc::new(CosmosCatalog::new(Arc::clone(&self.connection), self.options.clone()))
     }
+}
+
+/// The client of an account, and the containers that were opened with it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    endpoint: String,
+    client: RwLock<CosmosClient>,
+    opened: Mutex<Vec<Weak<CosmosContainer>>>,
+}
+
+impl Connection {
+    fn new(endpoint: &str, client: CosmosClient) -> Self {
+        Self { endpoint: endpoint.to_owned(), client: RwLock::new(client), opened: Mutex::default() }
+    }
+
+    pub(crate) fn client(&self) -> CosmosClient {
+        self.client.read().clone()
+    }
+
+    pub(crate) async fn open(&self, database: &str, container: &str, options: Options) -> Result<Container> {
+        let client = self.client();
+        let opened = Box::pin(CosmosContainer::open_shared(&client, database, container, options)).await?;
+        Ok(self.keep(opened))
+    }
+
+    /// Remembers a container as long as somebody uses it.
+    fn keep(&self, container: Arc<CosmosContainer>) -> Container {
+        let mut opened = self.opened.lock();
+        opened.retain(|container| container.strong_count() > 0);
+        opened.push(Arc::downgrade(&container));
+        Container::new(container)
+    }
+
+    /// Uses another client from now on: in all containers or, if one cannot be opened with it, in none.
+    async fn replace(&self, client: CosmosClient) -> Result<()> {
+        let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut ready = Vec::with_capacity(opened.len());
+        for container in opened {
+            match container.sdk_in(&client).await {
+                Ok(again) => ready.push((container, again)),
+                // Whoever uses it is told so by its next call.
+                Err(error) if error.kind() == ErrorKind::ContainerNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        *self.client.write() = client;
+        for (container, again) in ready {
+            container.set_sdk(again);
+        }
+        Ok(())
+    }
+}
+
+/// Builds a client of the SDK.
+///
+/// Each has a runtime of its own: in the one that all clients of a process share by default, the SDK remembers containers
+/// with the key that they were first opened with, and goes on looking for one that was deleted and created again.
+async fn connect(endpoint: &str, credential: Credential, properties: &AccountProperties) -> Result<CosmosClient> {
+    let bad = |error| crate::error::refused(ErrorKind::InvalidArgument, "the endpoint", error);
+    let endpoint = endpoint.parse().map_err(bad)?;
+    let account = match credential {
+        Credential::Key(key) => AccountReference::with_authentication_key(endpoint, Secret::new(key)),
+        Credential::Token(identity) => AccountReference::with_credential(endpoint, identity),
+    };
+    let regions = properties.regions.iter().map(|region| region.clone().into()).collect();
+    let building = async {
+        let runtime = CosmosRuntime::builder().build().await?;
+        CosmosClient::builder().with_runtime(runtime).build(account, RoutingStrategy::PreferredRegions(regions)).await
+    };
+    let built = within(TIMEOUT, building).await;
+    let built = built.ok_or_else(|| Error::new(ErrorKind::Timeout, "connect to the account: no answer"))?;
+    built.map_err(|error| failed(Call::Container, "connect to the account", error))
 }
 
 /// Endpoint and key of a connection string.

@@ -1,7 +1,9 @@
 //! [`Catalog`] over the SDK. Creating and deleting needs the key of the account; tokens of Entra ID allow neither.
 
+use std::sync::Arc;
+
 use azure_data_cosmos::{
-    CosmosClient, CosmosError,
+    CosmosError,
     models::{
         ChangeFeedPolicy, ContainerProperties, DatabaseProperties, SystemProperties, TimeToLive as SdkTimeToLive,
     },
@@ -13,8 +15,8 @@ use changefeed_core::{
 use futures_util::TryStreamExt as _;
 
 use crate::{
+    account::Connection,
     body,
-    container::CosmosContainer,
     error::{Call, failed, timed_out},
     key,
     options::Options,
@@ -24,13 +26,13 @@ use crate::{
 /// The databases and containers of one account.
 #[derive(Debug)]
 pub(crate) struct CosmosCatalog {
-    client: CosmosClient,
+    connection: Arc<Connection>,
     options: Options,
 }
 
 impl CosmosCatalog {
-    pub(crate) fn new(client: CosmosClient, options: Options) -> Self {
-        Self { client, options }
+    pub(crate) fn new(connection: Arc<Connection>, options: Options) -> Self {
+        Self { connection, options }
     }
 
     async fn call<T>(
@@ -52,13 +54,13 @@ impl Catalog for CosmosCatalog {
     async fn create_database(&self, DatabaseSpec { name, extra }: DatabaseSpec) -> Result<DatabaseInfo> {
         check_name(&name)?;
         no_extra(&extra)?;
-        let creating = async { self.client.create_database(&name, None).await?.into_model() };
+        let creating = async { self.connection.client().create_database(&name, None).await?.into_model() };
         database(self.call(Call::Database, format!("create database {name}"), creating).await?)
     }
 
     async fn list_databases(&self) -> Result<Vec<DatabaseInfo>> {
         let listing = async {
-            let rows = self.client.query_databases("SELECT * FROM c", None).await?;
+            let rows = self.connection.client().query_databases("SELECT * FROM c", None).await?;
             rows.try_collect::<Vec<_>>().await
         };
         let listed = self.call(Call::Database, "list databases".to_owned(), listing).await?;
@@ -72,7 +74,7 @@ impl Catalog for CosmosCatalog {
     }
 
     async fn delete_database(&self, name: &str) -> Result<()> {
-        let deleting = async { self.client.database_client(name).delete(None).await.map(drop) };
+        let deleting = async { self.connection.client().database_client(name).delete(None).await.map(drop) };
         self.call(Call::Database, format!("delete database {name}"), deleting).await
     }
 
@@ -85,7 +87,7 @@ impl Catalog for CosmosCatalog {
         let properties = properties(&spec)?;
         let what = format!("create container {database}/{}", spec.name);
         let creating = async {
-            let database = self.client.database_client(database);
+            let database = self.connection.client().database_client(database);
             database.create_container(properties, None).await?.into_model()
         };
         container(Box::pin(self.call(Call::Database, what, creating)).await?)
@@ -93,7 +95,7 @@ impl Catalog for CosmosCatalog {
 
     async fn list_containers(&self, database: &str) -> Result<Vec<ContainerInfo>> {
         let listing = async {
-            let database = self.client.database_client(database);
+            let database = self.connection.client().database_client(database);
             database.query_containers("SELECT * FROM c", None).await?.try_collect::<Vec<_>>().await
         };
         let listed = self.call(Call::Database, format!("list containers of {database}"), listing).await?;
@@ -105,7 +107,8 @@ impl Catalog for CosmosCatalog {
     async fn replace_container(&self, database: &str, spec: ContainerSpec) -> Result<ContainerInfo> {
         let what = format!("replace container {database}/{}", spec.name);
         let replacing = async {
-            let client = self.client.database_client(database).container_client(spec.name.as_str(), None).await?;
+            let client =
+                self.connection.client().database_client(database).container_client(spec.name.as_str(), None).await?;
             // What this library does not interpret, such as the indexing policy, stays.
             let mut found = client.read(None).await?.into_model()?;
             found.default_ttl = time_to_live(spec.time_to_live);
@@ -117,7 +120,7 @@ impl Catalog for CosmosCatalog {
 
     async fn delete_container(&self, database: &str, name: &str) -> Result<()> {
         let deleting = async {
-            let client = self.client.database_client(database).container_client(name, None).await?;
+            let client = self.connection.client().database_client(database).container_client(name, None).await?;
             client.delete(None).await.map(drop)
         };
         let what = format!("delete container {database}/{name}");
@@ -125,7 +128,7 @@ impl Catalog for CosmosCatalog {
     }
 
     async fn container(&self, database: &str, name: &str) -> Result<Container> {
-        CosmosContainer::open_with(&self.client, database, name, self.options.clone()).await
+        self.connection.open(database, name, self.options.clone()).await
     }
 
     async fn split(&self, _: &str, _: &str, _: &RangeId, _: Option<Epk>) -> Result<Vec<PhysicalRange>> {

@@ -11,12 +11,13 @@ use changefeed_core::{
     Container, ContainerIdentity, Error, ErrorKind, PartitionKeyDefinition, PhysicalRange, ResourceId, Result, StoreId,
     check_name,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     account_properties::AccountProperties,
     body,
     error::{Call, charge, failed, timed_out},
+    failover::Positions,
     key,
     options::{Budget, Budgets, Options},
     timer::within,
@@ -33,12 +34,15 @@ use crate::{
 /// # }
 /// ```
 pub struct CosmosContainer {
-    pub(crate) client: ContainerClient,
+    /// Another one after the key of the account was replaced.
+    client: RwLock<ContainerClient>,
     pub(crate) identity: ContainerIdentity,
     pub(crate) options: Options,
     pub(crate) budgets: Budgets,
     /// The ranges as last read, to find one by its id.
     pub(crate) ranges: Mutex<Vec<PhysicalRange>>,
+    /// Where the feeds of the ranges end, to find positions that are ahead of them.
+    pub(crate) positions: Mutex<Positions>,
 }
 
 impl CosmosContainer {
@@ -63,8 +67,32 @@ impl CosmosContainer {
         container: &str,
         options: Options,
     ) -> Result<Container> {
+        Ok(Container::new(Self::open_shared(client, database, container, options).await?))
+    }
+
+    /// As [`CosmosContainer::open_with`], for an account that may get another client.
+    pub(crate) async fn open_shared(
+        client: &CosmosClient,
+        database: &str,
+        container: &str,
+        options: Options,
+    ) -> Result<Arc<Self>> {
         let (container, _) = Self::read(client, database, container, options).await?;
-        Ok(Container::new(Arc::new(container)))
+        Ok(Arc::new(container))
+    }
+
+    /// As [`CosmosContainer::open_leases`], for an account that may get another client.
+    pub(crate) async fn open_shared_leases(
+        client: &CosmosClient,
+        database: &str,
+        container: &str,
+        account: &AccountProperties,
+        options: Options,
+    ) -> Result<Arc<Self>> {
+        let options = account.check_for_leases(options)?;
+        let (opened, properties) = Self::read(client, database, container, options).await?;
+        check_lifetime(&properties, &format!("{database}/{container}"))?;
+        Ok(Arc::new(opened))
     }
 
     /// Opens a container for leases, and refuses one that cannot hold them safely: with a `defaultTtl`, which would
@@ -82,10 +110,8 @@ impl CosmosContainer {
         account: &AccountProperties,
         options: Options,
     ) -> Result<Container> {
-        let options = account.check_for_leases(options)?;
-        let (opened, properties) = Self::read(client, database, container, options).await?;
-        check_lifetime(&properties, &format!("{database}/{container}"))?;
-        Ok(Container::new(Arc::new(opened)))
+        let opened = Self::open_shared_leases(client, database, container, account, options).await?;
+        Ok(Container::new(opened))
     }
 
     async fn read(
@@ -108,8 +134,27 @@ impl CosmosContainer {
         let answer = answer.ok_or_else(|| timed_out(Call::Container, &what, budgets.items.limit))?;
         let (container, properties) = answer.map_err(|error| failed(Call::Container, &what, error))?;
         let identity = identity(client, database, &properties)?;
-        let ranges = Mutex::default();
-        Ok((Self { client: container, identity, options, budgets, ranges }, properties))
+        let (ranges, positions) = (Mutex::default(), Mutex::default());
+        let client = RwLock::new(container);
+        Ok((Self { client, identity, options, budgets, ranges, positions }, properties))
+    }
+
+    /// The client of the SDK.
+    pub(crate) fn sdk(&self) -> ContainerClient {
+        self.client.read().clone()
+    }
+
+    /// The container in another client of the same account.
+    pub(crate) async fn sdk_in(&self, client: &CosmosClient) -> Result<ContainerClient> {
+        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
+        let database = client.database_client(database_name);
+        let opening = database.container_client(container_name.as_str(), None);
+        Box::pin(self.call(Call::Container, "open again", &self.budgets.items, opening)).await
+    }
+
+    /// Uses another client from now on.
+    pub(crate) fn set_sdk(&self, client: ContainerClient) {
+        *self.client.write() = client;
     }
 
     pub(crate) fn definition(&self) -> &PartitionKeyDefinition {
@@ -127,7 +172,7 @@ impl CosmosContainer {
     /// # Errors
     /// [`ErrorKind::ContainerNotFound`] if it is not.
     pub(crate) async fn check_identity(&self) -> Result<()> {
-        let reading = async { self.client.read(None).await?.into_model() };
+        let reading = async { self.sdk().read(None).await?.into_model() };
         let found = self.call(Call::Feed, "read the settings of", &self.budgets.items, reading).await?;
         let rid = found.system_properties.resource_id.as_deref().and_then(ResourceId::try_parse);
         if rid == Some(self.identity.container) { Ok(()) } else { Err(self.replaced()) }

@@ -66,6 +66,12 @@ pub(crate) fn status_of(error: &CosmosError) -> (u16, u16) {
     (u16::from(status.status_code()), status.sub_status().map_or(0, |sub| sub.value()))
 }
 
+/// Whether no replica has what the client has seen in its session. The SDK has tried several.
+pub(crate) fn is_session_behind(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<CosmosError>());
+    cause.is_some_and(|cause| matches!(status_of(cause), (404, 1002) | (503, 20310)))
+}
+
 /// What the attempts of one call tell.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
@@ -150,9 +156,15 @@ fn hint(kind: ErrorKind, status: u16, sub_status: u16) -> &'static str {
         (ErrorKind::Forbidden, ..) => {
             ": check the roles of the identity (docs/azure.md lists the data actions) and the firewall of the account"
         }
+        (ErrorKind::Unavailable, _, 20003 | 20010..=20012) => {
+            " (no connection): the account cannot be reached; check its endpoint, the network and the firewall"
+        }
         (ErrorKind::Unavailable, _, 20402) => ": no token could be got for the identity",
         (ErrorKind::Corrupt, ..) => {
             ": the SDK cannot read it; an item that nests more than about 120 levels is one cause"
+        }
+        (ErrorKind::ContainerNotFound, _, 1024) => {
+            ": it was deleted, and another container has its name: open it again"
         }
         (ErrorKind::ContainerNotFound, ..) => ": it does not exist, or was deleted; check database and name",
         _ => "",

@@ -11,11 +11,14 @@ use changefeed_core::{
 };
 use futures_util::StreamExt as _;
 use serde_json::Value;
+use tracing::warn;
 
 use crate::{
     change,
     container::{CosmosContainer, charge_of},
-    error::Call,
+    error::{Call, is_session_behind},
+    failover::{Told, Verdict},
+    options::Session,
     ranges::{page_size, range_id, scope},
     token,
 };
@@ -26,6 +29,13 @@ const READING: &str = "read changes of";
 const MAX_ETAG_BYTES: usize = 4096;
 
 type Page = FeedPage<ChangeFeedItem<Value>>;
+
+/// A page, and what its headers tell beside it.
+struct Answer {
+    answer: Response<ChangePage>,
+    /// The newest LSN of the range, if it is told.
+    known: Option<u64>,
+}
 
 /// Where a read begins, in the words of the SDK.
 struct Start {
@@ -45,20 +55,78 @@ impl CosmosContainer {
                 Error::new(ErrorKind::BadRange, message)
             })?,
         };
-        let mut answer = self.attempt(&request, &range, size).await;
+        let asked = self.options.time().wall();
+        let page = self.read_range(&request, &range, size).await?;
+        let Some((position, verdict)) = self.judge(&request, &range, &page, asked) else { return Ok(page.answer) };
+        match (verdict, request.mode) {
+            (Verdict::Good | Verdict::Ahead, _) => Ok(page.answer),
+            // All versions are not read from a time.
+            (Verdict::Reread(_), Mode::AllVersions) => Err(self.beyond_end(&range, position, &page)),
+            (Verdict::Reread(since), Mode::LatestVersion) => {
+                let since = request.not_before.map_or(since, |moment| moment.max(since));
+                warn!(
+                    container = %self.identity.container_name, %range, position, newest_lsn = page.known.unwrap_or_default(),
+                    since_unix_seconds = since.as_secs(),
+                    "the position is ahead of the feed, as after a failover that lost writes: reading again what was \
+                     written since it was last good"
+                );
+                let again = ReadChanges { start: StartFrom::Time(since), ..request };
+                let charge = page.answer.request_charge;
+                let page = self.read_range(&again, &range, size).await?.answer;
+                let total = page.request_charge + charge;
+                Ok(Response::new(page.into_value(), total))
+            }
+        }
+    }
+
+    /// Reads the page of the range.
+    async fn read_range(&self, request: &ReadChanges, range: &FeedRange, size: MaxItemCountHint) -> Result<Answer> {
+        let mut answer = self.attempt(request, range, size).await;
         // The SDK may remember ranges that were merged since: listing them makes it forget.
-        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::RangeGone) && self.is_in_one(&range).await {
-            answer = self.attempt(&request, &range, size).await;
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::RangeGone) && self.is_in_one(range).await {
+            answer = self.attempt(request, range, size).await;
         }
         let (page, etag) = match answer {
             Err(error) if request.mode == Mode::AllVersions => return Err(self.explain_refusal(error).await),
             other => other?,
         };
-        let page = self.page(&request, page, etag)?;
-        if is_doubtful(&request.start, &page) {
+        let page = self.page(request, page, etag)?;
+        if is_doubtful(&request.start, &page.answer) {
             self.check_identity().await?;
         }
         Ok(page)
+    }
+
+    /// Compares the position that the page was read from with where the feed ends; none if either is not known.
+    fn judge(
+        &self,
+        request: &ReadChanges,
+        range: &FeedRange,
+        page: &Answer,
+        asked: Timestamp,
+    ) -> Option<(u64, Verdict)> {
+        let newest = page.known?;
+        let position = match &request.start {
+            StartFrom::Continuation(after) => lsn_of(after),
+            _ => None,
+        };
+        let mut positions = self.positions.lock();
+        let judged = position.map(|position| {
+            let told = Told { position, newest, at: asked };
+            (position, positions.judge(range, told, self.options.failover()))
+        });
+        // Afterwards: when the position was good is judged by what was known before this page.
+        positions.confirm(range, newest, asked);
+        judged
+    }
+
+    fn beyond_end(&self, range: &FeedRange, position: u64, page: &Answer) -> Error {
+        let (what, newest) = (self.what("read changes of"), page.known.unwrap_or_default());
+        let message = format!(
+            "{what}: position {position} of {range} is ahead of the feed, which was at {newest}, as after a failover that \
+             lost writes; all versions cannot be read from a time: move it with `changefeed seek`"
+        );
+        Error::new(ErrorKind::ContinuationBeyondEnd, message)
     }
 
     /// Whether one physical range has all of these keys now.
@@ -67,9 +135,23 @@ impl CosmosContainer {
         listed.iter().any(|live| live.intersection(range).as_ref() == Some(range))
     }
 
-    /// Asks once for the page, as far as the SDK knows the ranges.
+    /// Asks for the page, as far as the SDK knows the ranges. If no replica has what the client has seen in its session, as
+    /// after a failover that lost writes, whatever is there is read: positions tell what is new, not sessions.
     async fn attempt(
         &self,
+        request: &ReadChanges,
+        range: &FeedRange,
+        size: MaxItemCountHint,
+    ) -> Result<(Page, String)> {
+        match self.attempt_in(Session::Kept, request, range, size).await {
+            Err(error) if is_session_behind(&error) => self.attempt_in(Session::Ignored, request, range, size).await,
+            other => other,
+        }
+    }
+
+    async fn attempt_in(
+        &self,
+        session: Session,
         request: &ReadChanges,
         range: &FeedRange,
         size: MaxItemCountHint,
@@ -80,7 +162,7 @@ impl CosmosContainer {
             Mode::AllVersions => ChangeFeedMode::AllVersionsAndDeletes,
         };
         let mut options = ChangeFeedOptions::default()
-            .with_operation_options(self.budgets.feed.sdk.clone())
+            .with_operation_options(self.budgets.feed.reading(session))
             .with_max_item_count(size)
             .with_mode(mode);
         if let Some(token) = &start.token {
@@ -137,7 +219,8 @@ impl CosmosContainer {
     async fn fetch(&self, range: &FeedRange, start: Start, options: ChangeFeedOptions) -> Result<(Page, String)> {
         let budget = &self.budgets.feed;
         let call = if start.etag.is_some() { Call::FeedAfter } else { Call::Feed };
-        let planning = self.client.query_change_feed::<Value>(scope(range)?, start.from, Some(options));
+        let client = self.sdk();
+        let planning = client.query_change_feed::<Value>(scope(range)?, start.from, Some(options));
         let mut pages = self.call(call, READING, budget, planning).await?;
         if let Some(etag) = &start.etag {
             let planned = pages.to_continuation_token().map_err(|error| self.feed_failed(call, error))?;
@@ -154,14 +237,14 @@ impl CosmosContainer {
         crate::error::failed(call, &self.what(READING), error)
     }
 
-    fn page(&self, request: &ReadChanges, page: Page, etag: String) -> Result<Response<ChangePage>> {
+    fn page(&self, request: &ReadChanges, page: Page, etag: String) -> Result<Answer> {
         let physical = range_id(page.headers().partition_key_range_id())?;
         if let Some(asked) = request.physical.as_ref().filter(|asked| **asked != physical) {
             let message = format!("range {asked} was merged into range {physical}: read the feed ranges again");
             return Err(Error::new(ErrorKind::RangeGone, message));
         }
         let session = page.headers().session_token().and_then(|token| session_lsn(token.as_str()));
-        let told = page.headers().lsn().or(session).unwrap_or_default();
+        let (told, known) = (page.headers().lsn().or(session).unwrap_or_default(), page.headers().lsn().max(session));
         let charge = charge_of(&page.diagnostics());
         let decode = |entry| change::decode(entry, request.mode, Lsn::new(told));
         let changes = page.items().iter().map(decode).collect::<Result<Vec<_>>>()?;
@@ -177,7 +260,7 @@ impl CosmosContainer {
             remaining: None,
             physical,
         };
-        Ok(Response::new(page, charge))
+        Ok(Answer { answer: Response::new(page, charge), known: known.map(|known| known.max(newest)) })
     }
 
     /// Finds out why all-versions mode was refused: the answers to a container without retention, to a position that has
@@ -186,7 +269,7 @@ impl CosmosContainer {
         if !matches!(error.kind(), ErrorKind::BadContinuation | ErrorKind::InvalidArgument) {
             return error;
         }
-        let reading = async { self.client.read(None).await?.into_model() };
+        let reading = async { self.sdk().read(None).await?.into_model() };
         let read = self.call(Call::Container, "read the settings of", &self.budgets.items, reading).await;
         let Ok(properties) = read else { return error };
         let name = format!("{}/{}", self.identity.database_name, self.identity.container_name);
@@ -217,8 +300,12 @@ fn source_text(error: &Error) -> String {
 /// ends before the position. A page with items shows whose they are.
 fn is_doubtful(start: &StartFrom, page: &ChangePage) -> bool {
     let StartFrom::Continuation(after) = start else { return page.changes.is_empty() };
-    let position = after.token().trim_matches('"').parse::<u64>();
-    page.changes.is_empty() && position.is_ok_and(|position| page.newest_lsn.get() < position)
+    page.changes.is_empty() && lsn_of(after).is_some_and(|position| page.newest_lsn.get() < position)
+}
+
+/// The LSN of a position, if the service counts with plain numbers there.
+fn lsn_of(continuation: &Continuation) -> Option<u64> {
+    continuation.token().trim_matches('"').parse().ok()
 }
 
 /// Whether a change is to be shown. The service compares whole seconds.

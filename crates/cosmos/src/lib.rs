@@ -21,6 +21,10 @@
 //! *A container that is deleted and created again* under the same name: the SDK goes on in the new one by itself. Reads of
 //! the feed and of items notice it (`ContainerNotFound`); a write does not, and lands there.
 //!
+//! *After a failover that lost writes* a position can be ahead of the feed, which would skip changes until it has passed it.
+//! Pages tell the newest LSN of their range; a position that stays ahead of it is left, and what was written since it was
+//! last good is read again ([`Options::failover_patience`], [`Options::failover_window`]), with a warning.
+//!
 //! Only the stable, public interface of the SDK is used. Its bodies of changes pass through its own JSON tree: members
 //! of objects come in alphabetical order, and numbers beyond 64 bits lose digits.
 
@@ -32,6 +36,7 @@ mod catalog;
 mod change;
 mod container;
 mod error;
+mod failover;
 mod feed;
 mod key;
 mod list;

@@ -34,7 +34,8 @@ impl CosmosContainer {
             return self.find_one(partition_key, id).await;
         }
         let options = ItemReadOptions::default().with_operation_options(budget.sdk.clone());
-        let reading = self.client.read_item(partition_key, id.as_str(), Some(options));
+        let client = self.sdk();
+        let reading = client.read_item(partition_key, id.as_str(), Some(options));
         let read = self.call(Call::Read, &format!("read item {id} of"), budget, reading).await;
         let response = match read {
             // The SDK refuses a key without value where the container has one; there is no such item either way.
@@ -63,7 +64,7 @@ impl CosmosContainer {
         let options = QueryOptions::default().with_operation_options(budget.sdk.clone());
         let finding = async {
             let scope = FeedScope::partition(partition_key);
-            let rows = self.client.query_items::<Box<RawValue>>(query, scope, Some(options)).await?;
+            let rows = self.sdk().query_items::<Box<RawValue>>(query, scope, Some(options)).await?;
             rows.into_pages().next().await.transpose()
         };
         let page = self.call(Call::Read, &format!("read item {id} of"), budget, finding).await?;
@@ -118,7 +119,7 @@ impl CosmosContainer {
             false => scope(&request.range)?,
         };
         let listing = async {
-            let rows = self.client.query_items::<Box<RawValue>>(query(request), scope, Some(options)).await?;
+            let rows = self.sdk().query_items::<Box<RawValue>>(query(request), scope, Some(options)).await?;
             let mut pages = rows.into_pages();
             let Some(page) = pages.next().await.transpose()? else { return Ok(None) };
             Ok(Some((page, pages.to_continuation_token()?)))

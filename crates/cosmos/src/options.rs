@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use azure_data_cosmos::options::{
     BinaryEncodingOptions, ContentResponseOnWrite, EndToEndOperationLatencyPolicy, ExcludedRegions, OperationOptions,
-    OperationOptionsBuilder, ThrottlingRetryOptionsBuilder,
+    OperationOptionsBuilder, ReadConsistencyStrategy, ThrottlingRetryOptionsBuilder,
 };
 use changefeed_core::{Clock, SystemClock};
+
+use crate::failover::Policy;
 
 /// How often the SDK repeats a throttled request by itself. More would hide it from the processor, whose back-off looks
 /// after all leases.
@@ -34,6 +36,7 @@ pub struct Options {
     item_timeout: Duration,
     excluded_regions: Vec<String>,
     write_region: Option<String>,
+    failover: Policy,
     clock: Arc<dyn Clock>,
 }
 
@@ -51,6 +54,7 @@ impl Options {
             item_timeout: Duration::from_secs(5),
             excluded_regions: Vec::new(),
             write_region: None,
+            failover: Policy { patience: Duration::from_secs(60), window: Duration::from_secs(24 * 60 * 60) },
             clock: Arc::new(SystemClock),
         }
     }
@@ -83,8 +87,24 @@ impl Options {
         self
     }
 
-    /// Where the time comes from that is given to deletes, for which the service tells none. Default: the operating
-    /// system.
+    /// How long a position must be ahead of the feed, on at least three reads in a row, until it is taken for one that a
+    /// failover between regions left behind; what was written since it was last good is then read again. Shorter than the
+    /// longest time that a replica lags, changes come again for no reason; none is lost either way. Default: 1 min.
+    pub fn failover_patience(mut self, patience: Duration) -> Self {
+        self.failover.patience = patience;
+        self
+    }
+
+    /// How far back the feed is read again after a failover if this process has not read the range before it. Make it
+    /// longer than it takes from a failover until hosts run again: what was written before is not delivered. Default:
+    /// 24 h.
+    pub fn failover_window(mut self, window: Duration) -> Self {
+        self.failover.window = window;
+        self
+    }
+
+    /// Where the time comes from that is given to deletes, for which the service tells none, and by which positions are
+    /// found to be ahead of the feed. Default: the operating system.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -92,6 +112,10 @@ impl Options {
 
     pub(crate) fn pinned_region(&self) -> Option<&str> {
         self.write_region.as_deref()
+    }
+
+    pub(crate) fn failover(&self) -> Policy {
+        self.failover
     }
 
     /// Excludes further regions.
@@ -152,6 +176,26 @@ pub(crate) struct Budget {
     pub(crate) sdk: OperationOptions,
     /// When the call is given up from outside.
     pub(crate) limit: Duration,
+}
+
+/// What a read asks for of the replica that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Session {
+    /// All that the client has seen, where the consistency of the account is session.
+    Kept,
+    /// Whatever the replica has.
+    Ignored,
+}
+
+impl Budget {
+    /// The options of the SDK for a read.
+    pub(crate) fn reading(&self, session: Session) -> OperationOptions {
+        let mut sdk = self.sdk.clone();
+        if session == Session::Ignored {
+            sdk.read_consistency_strategy = Some(ReadConsistencyStrategy::Eventual);
+        }
+        sdk
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,10 @@ use serde_json::Value;
 
 use crate::{
     container::{CosmosContainer, charge_of},
-    error::Call,
-    key, token,
+    error::{Call, is_session_behind},
+    key,
+    options::Session,
+    token,
 };
 
 /// How many ranges are asked at once.
@@ -38,6 +40,9 @@ impl CosmosContainer {
                         Err(_) => continue,
                         Ok(()) => {}
                     }
+                    self.positions
+                        .lock()
+                        .keep(|known| ranges.iter().any(|live| live.range.intersection(known).as_ref() == Some(known)));
                     self.ranges.lock().clone_from(&ranges);
                     return Ok(Response::new(ranges, charge));
                 }
@@ -55,23 +60,32 @@ impl CosmosContainer {
         let budget = &self.budgets.feed;
         let options =
             ReadFeedRangesOptions::default().with_force_refresh(true).with_operation_options(budget.sdk.clone());
-        let listed = self.client.read_feed_ranges(Some(options));
+        let client = self.sdk();
+        let listed = client.read_feed_ranges(Some(options));
         let listed = self.call(Call::Ranges, "read the feed ranges of", budget, listed).await?;
         let mut ranges = listed.iter().map(key::range).collect::<Result<Vec<_>>>()?;
         ranges.sort();
         Ok(ranges)
     }
 
-    /// Asks a range for its id: with a read of what comes after now, which returns nothing.
+    /// Asks a range for its id.
     async fn identified(&self, range: FeedRange) -> Result<Response<PhysicalRange>> {
+        match self.identified_in(Session::Kept, range.clone()).await {
+            Err(error) if is_session_behind(&error) => self.identified_in(Session::Ignored, range).await,
+            other => other,
+        }
+    }
+
+    /// Asks with a read of what comes after now, which returns nothing.
+    async fn identified_in(&self, session: Session, range: FeedRange) -> Result<Response<PhysicalRange>> {
         let budget = &self.budgets.feed;
         let scope = FeedScope::range(key::range_to_sdk(&range)?);
         let options = ChangeFeedOptions::default()
-            .with_operation_options(budget.sdk.clone())
+            .with_operation_options(budget.reading(session))
             .with_max_item_count(MaxItemCountHint::Limit(std::num::NonZeroU32::MIN));
         let reading = async {
             let start = ChangeFeedStartFrom::Now;
-            let mut pages = self.client.query_change_feed::<Value>(scope, start, Some(options)).await?;
+            let mut pages = self.sdk().query_change_feed::<Value>(scope, start, Some(options)).await?;
             let page = pages.next().await;
             let token = pages.to_continuation_token();
             page.map(|page| page.and_then(|page| Ok((page, token?)))).transpose()

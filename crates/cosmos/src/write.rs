@@ -127,12 +127,13 @@ impl CosmosContainer {
                 None => options,
             })
         };
+        let client = self.sdk();
         let sent = async {
             match &write.action {
-                Action::Create(json) => self.client.create_item(partition_key, id, json, options(&None)).await,
-                Action::Upsert(json, when) => self.client.upsert_item(partition_key, id, json, options(when)).await,
-                Action::Replace(json, when) => self.client.replace_item(partition_key, id, json, options(when)).await,
-                Action::Delete(when) => self.client.delete_item(partition_key, id, options(when)).await,
+                Action::Create(json) => client.create_item(partition_key, id, json, options(&None)).await,
+                Action::Upsert(json, when) => client.upsert_item(partition_key, id, json, options(when)).await,
+                Action::Replace(json, when) => client.replace_item(partition_key, id, json, options(when)).await,
+                Action::Delete(when) => client.delete_item(partition_key, id, options(when)).await,
             }
         };
         let response = self.call(Call::Write, &format!("write item {} in", write.id), budget, sent).await?;
@@ -181,7 +182,8 @@ impl CosmosContainer {
         let batch = batch.map_err(|error| refused(ErrorKind::BadJson, "a batch", error))?;
         let options = BatchOptions::default().with_operation_options(budget.sdk.clone());
         let doing = format!("write a batch of {} in", writes.len());
-        let sent = self.client.execute_transactional_batch(batch, Some(options));
+        let client = self.sdk();
+        let sent = client.execute_transactional_batch(batch, Some(options));
         let response = self.call(Call::Write, &doing, budget, sent).await?;
         let charge = charge_of(&response.diagnostics());
         let lsn = Lsn::new(response.headers().lsn().unwrap_or_default());

@@ -90,7 +90,7 @@ impl Front {
 impl Stage {
     /// Opens a container for leases. The client talks to the server; what the account is, `account` says.
     async fn open(&self, account: &str, options: Options, name: &'static str) -> Result<changefeed_core::Container> {
-        let (client, account) = (connect(self.server.endpoint()).await.client().clone(), account.to_owned());
+        let (client, account) = (connect(self.server.endpoint()).await.client(), account.to_owned());
         let opened = on_sdk(async move {
             let properties = AccountProperties::read(&account, &Credential::Key(KEY.to_owned())).await?;
             CosmosContainer::open_leases(&client, "shop", name, &properties, options).await

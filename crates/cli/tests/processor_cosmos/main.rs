@@ -5,6 +5,7 @@
 
 #[path = "../processor/delivery.rs"]
 mod delivery;
+mod failover;
 #[path = "../processor/failures.rs"]
 mod failures;
 #[path = "../processor/hosts.rs"]
@@ -15,8 +16,10 @@ mod permissions;
 mod process;
 #[path = "../processor/ranges.rs"]
 mod ranges;
+mod recovery;
 #[path = "../processor/shop.rs"]
 mod shop;
+mod stage;
 mod store;
 #[path = "../../../cosmos/tests/support/mod.rs"]
 mod support;

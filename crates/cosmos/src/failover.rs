@@ -1,0 +1,214 @@
+//! Positions that are ahead of the feed. A failover between regions can lose writes: the range that took over then counts
+//! its LSNs from below positions that leases hold, and answers that nothing is new until it has passed them. Pure: takes
+//! what a page told, returns whether to read again from an earlier time; never reads a clock.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use changefeed_core::{FeedRange, Timestamp};
+
+/// How many reads in a row must find a position ahead, beside the time that it takes: one lagging replica is not enough.
+const MIN_READS: u32 = 3;
+
+/// How long the feed must have been behind a position for its catching up to be a sign of new writes, not of a replica that
+/// lagged: as long as the patience, and at most this long.
+const MAX_LAG: Duration = Duration::from_secs(5);
+
+/// How far the clock of this machine may be ahead of the service's, which stamps changes. The service refuses requests of
+/// clocks that are off by more.
+const CLOCK_MARGIN: Duration = Duration::from_secs(15 * 60);
+
+/// After how many times the patience a sighting is forgotten that was not repeated.
+const FORGET_AFTER: u32 = 20;
+
+/// The time that passes at least before a sighting is forgotten, however short the patience is.
+const MIN_MEMORY: Duration = Duration::from_secs(600);
+
+/// What is done about positions that are ahead of the feed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    /// How long a position must be ahead.
+    pub(crate) patience: Duration,
+    /// How far back to read if it is not known when the position was last good.
+    pub(crate) window: Duration,
+}
+
+/// What a page tells about the position it was read from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// The LSN of the position.
+    pub(crate) position: u64,
+    /// The newest LSN that the range knows.
+    pub(crate) newest: u64,
+    /// When the page was asked for.
+    pub(crate) at: Timestamp,
+}
+
+/// What to do about a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The feed has it.
+    Good,
+    /// It is ahead of what the replica that answered knows, which may be lagging: ask again.
+    Ahead,
+    /// It is ahead of the feed: everything written since then has to be read again.
+    Reread(Timestamp),
+}
+
+/// What is known of the ranges of one container.
+#[derive(Debug, Default)]
+pub(crate) struct Positions {
+    /// The highest LSN of each range, and when the range was last known to have it.
+    confirmed: BTreeMap<FeedRange, (u64, Timestamp)>,
+    /// Positions that were found ahead. Readers of one range may be at different ones.
+    ahead: BTreeMap<(FeedRange, u64), Sighting>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    first: Timestamp,
+    last: Timestamp,
+    reads: u32,
+}
+
+impl Positions {
+    /// Records that a range had an LSN at some time.
+    pub(crate) fn confirm(&mut self, range: &FeedRange, newest: u64, at: Timestamp) {
+        match self.confirmed.get_mut(range) {
+            Some(known) if newest >= known.0 => *known = (newest, at),
+            Some(_) => {}
+            None => drop(self.confirmed.insert(range.clone(), (newest, at))),
+        }
+    }
+
+    /// Judges the position that a page was read from.
+    pub(crate) fn judge(&mut self, range: &FeedRange, told: Told, policy: Policy) -> Verdict {
+        let key = (range.clone(), told.position);
+        if told.newest >= told.position {
+            let sighting = self.ahead.remove(&key);
+            let lasted = |sighting: &Sighting| {
+                let lag = policy.patience.min(MAX_LAG);
+                sighting.reads >= MIN_READS && sighting.last >= sighting.first.saturating_add(lag)
+            };
+            // A busy range passes the position before the patience ends; what it wrote on the way is not covered by it.
+            return match sighting.filter(lasted) {
+                Some(sighting) => Verdict::Reread(self.good_at(range, told.position, sighting, policy)),
+                None => Verdict::Good,
+            };
+        }
+        let memory = MIN_MEMORY.max(policy.patience.saturating_mul(FORGET_AFTER));
+        self.ahead.retain(|_, sighting| told.at <= sighting.last.saturating_add(memory));
+        let first = Sighting { first: told.at, last: told.at, reads: 0 };
+        let sighting = self.ahead.entry(key).or_insert(first);
+        sighting.last = sighting.last.max(told.at);
+        sighting.reads = sighting.reads.saturating_add(1);
+        let sighting = *sighting;
+        if sighting.reads < MIN_READS || told.at < sighting.first.saturating_add(policy.patience) {
+            return Verdict::Ahead;
+        }
+        Verdict::Reread(self.good_at(range, told.position, sighting, policy))
+    }
+
+    /// A time at which the feed had the position: whatever the position does not cover was written later.
+    fn good_at(&self, range: &FeedRange, position: u64, sighting: Sighting, policy: Policy) -> Timestamp {
+        match self.confirmed.get(range).filter(|(lsn, at)| *lsn >= position && *at <= sighting.first) {
+            Some((_, at)) => at.saturating_sub(CLOCK_MARGIN),
+            None => sighting.first.saturating_sub(policy.window),
+        }
+    }
+
+    /// Forgets ranges that do not live.
+    pub(crate) fn keep(&mut self, live: impl Fn(&FeedRange) -> bool) {
+        self.confirmed.retain(|range, _| live(range));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: Policy = Policy { patience: Duration::from_secs(60), window: Duration::from_secs(86_400) };
+    const NOON: u64 = 1_700_000_000;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_secs(NOON + seconds)
+    }
+
+    fn told(position: u64, newest: u64, seconds: u64) -> Told {
+        Told { position, newest, at: at(seconds) }
+    }
+
+    #[test]
+    fn a_replica_that_lags_for_a_moment_changes_nothing() {
+        let (mut positions, range) = (Positions::default(), FeedRange::full());
+        for round in 0..50 {
+            assert_eq!(positions.judge(&range, told(20, 15, round * 30), POLICY), Verdict::Ahead);
+            assert_eq!(positions.judge(&range, told(20, 20, round * 30 + 10), POLICY), Verdict::Good);
+        }
+    }
+
+    #[test]
+    fn it_takes_both_several_reads_and_time() {
+        let (mut positions, range) = (Positions::default(), FeedRange::full());
+        assert_eq!(positions.judge(&range, told(20, 15, 0), POLICY), Verdict::Ahead);
+        assert_eq!(positions.judge(&range, told(20, 15, 61), POLICY), Verdict::Ahead, "only two reads");
+        assert!(matches!(positions.judge(&range, told(20, 16, 62), POLICY), Verdict::Reread(_)));
+        let mut positions = Positions::default();
+        for second in 0..60 {
+            assert_eq!(positions.judge(&range, told(20, 15, second), POLICY), Verdict::Ahead, "{second} s");
+        }
+        assert!(matches!(positions.judge(&range, told(20, 15, 60), POLICY), Verdict::Reread(_)));
+    }
+
+    #[test]
+    fn what_was_written_since_the_position_was_last_good_is_read_again() {
+        let (mut positions, range) = (Positions::default(), FeedRange::full());
+        positions.confirm(&range, 19, at(10));
+        positions.confirm(&range, 20, at(20));
+        // The range that took over: it does not change when the position was good.
+        positions.confirm(&range, 12, at(30));
+        let verdicts: Vec<_> =
+            [40, 90, 101].map(|second| positions.judge(&range, told(20, 12, second), POLICY)).to_vec();
+        assert_eq!(verdicts, [Verdict::Ahead, Verdict::Ahead, Verdict::Reread(at(20).saturating_sub(CLOCK_MARGIN))]);
+        // Another reader, at a position that the range has, is not concerned.
+        assert_eq!(positions.judge(&range, told(11, 12, 102), POLICY), Verdict::Good);
+        assert!(matches!(positions.judge(&range, told(20, 12, 103), POLICY), Verdict::Reread(_)));
+    }
+
+    #[test]
+    fn a_busy_range_that_passes_the_position_meanwhile_is_read_again_as_well() {
+        let (mut positions, range) = (Positions::default(), FeedRange::full());
+        positions.confirm(&range, 20, at(0));
+        for (second, newest) in [(10, 12), (13, 14), (16, 18)] {
+            assert_eq!(positions.judge(&range, told(20, newest, second), POLICY), Verdict::Ahead);
+        }
+        let expected = Verdict::Reread(at(0).saturating_sub(CLOCK_MARGIN));
+        assert_eq!(positions.judge(&range, told(20, 25, 19), POLICY), expected);
+        assert_eq!(positions.judge(&range, told(20, 25, 20), POLICY), Verdict::Good, "once");
+    }
+
+    #[test]
+    fn a_process_that_never_saw_the_position_good_reads_the_window_again() {
+        let (mut positions, range) = (Positions::default(), FeedRange::full());
+        positions.confirm(&range, 12, at(0));
+        for second in [1, 2] {
+            assert_eq!(positions.judge(&range, told(20, 12, second), POLICY), Verdict::Ahead);
+        }
+        let expected = Verdict::Reread(at(1).saturating_sub(POLICY.window));
+        assert_eq!(positions.judge(&range, told(20, 12, 61), POLICY), expected);
+        // Later as well: from the same moment.
+        assert_eq!(positions.judge(&range, told(20, 12, 120), POLICY), expected);
+    }
+
+    #[test]
+    fn sightings_that_are_not_repeated_are_forgotten() {
+        let (mut positions, range) = (Positions::default(), FeedRange::full());
+        for lsn in 100..200 {
+            positions.judge(&range, told(lsn, 5, 0), POLICY);
+        }
+        positions.judge(&range, told(200, 5, 1_201), POLICY);
+        assert_eq!(positions.ahead.len(), 1);
+        positions.confirm(&range, 5, at(0));
+        positions.keep(|_| false);
+        assert!(positions.confirmed.is_empty());
+    }
+}
