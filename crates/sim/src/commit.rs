@@ -10,6 +10,7 @@ use crate::{
         Broken,
         lease::Writer,
         lease_document::{DocumentKey, LeaseDocument},
+        takeover::ProcessKind,
     },
     coverage::Sometimes,
     exec::{ENVIRONMENT, ProcessId},
@@ -119,7 +120,14 @@ impl Server {
                     sim.cover(Sometimes::Reset);
                     sim.leases.lock().reset();
                 }
-                sim.leases.lock().deleted(&self.document_key(id.as_str(), partition_key), writer)
+                let (key, mut leases) = (self.document_key(id.as_str(), partition_key), sim.leases.lock());
+                if leases.kind(self.process) == ProcessKind::Operator
+                    && let Some(range) =
+                        leases.leases().find(|lease| lease.document.key == key).and_then(|lease| lease.range.as_ref())
+                {
+                    sim.oracle.lock().reset_range(range, sim.scenario.processor.from_beginning);
+                }
+                leases.deleted(&key, writer)
             }
         };
         if let Err((check, what)) = result {

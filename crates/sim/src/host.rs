@@ -243,6 +243,11 @@ impl HostProcess {
                     sim.deliveries.lock().acquired(process, token.as_str(), &sim.leases.lock())
                 }
                 Notification::LeaseReleased(token, release) => {
+                    // Its reads are over, and those of the next time are others.
+                    let range = sim.leases.lock().by_token(token.as_str()).and_then(|lease| lease.range.clone());
+                    if let Some(range) = range {
+                        sim.reports.lock().read_returned(process, &range.to_string());
+                    }
                     let released = sim.deliveries.lock().released(process, token.as_str());
                     released.and_then(|()| check_loss(&sim, (host, process), expiration, token.as_str(), release))
                 }

@@ -271,6 +271,15 @@ impl Oracle {
         }
     }
 
+    /// A reset has deleted the lease of `range` after the others were created again: where a seek meanwhile moved it does
+    /// not count any more.
+    pub fn reset_range(&mut self, range: &KeyRange, from_beginning: bool) {
+        for change in self.changes.iter_mut().filter(|change| range.contains(&change.epk)) {
+            let was_due = change.due_since.take().is_some();
+            change.skipped |= was_due && change.handled == 0 && !from_beginning;
+        }
+    }
+
     /// The processor was reset and bootstrapped again.
     pub fn reset(&mut self, from_beginning: bool) {
         for change in &mut self.changes {
