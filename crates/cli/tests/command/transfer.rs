@@ -6,6 +6,8 @@ use std::{
     process::Stdio,
 };
 
+use serde_json::Value;
+
 use crate::{
     process::{command, eventually, text},
     shop::{Shop, assert_good, changes},
@@ -47,6 +49,30 @@ fn what_is_loaded_into_a_folder_is_read_whole() {
 #[test]
 fn what_is_loaded_into_a_server_is_read_whole() {
     what_goes_in_comes_out(&Shop::served());
+}
+
+#[test]
+fn tail_shows_every_version_if_asked_to() {
+    let shop = Shop::served();
+    let (store, bookmark) = (shop.store(), shop.folder.join("bookmark"));
+    let write = || {
+        let args = ["load", "--store", &store, "--container", "shop/orders", "--count", "1", "--prefix", "same"];
+        assert_good(&command(&args).output().unwrap());
+    };
+    write();
+    let tail = |mode: &[&str]| {
+        let args = ["tail", "--store", &store, "--container", "shop/orders", "--from", "now", "--once", "--json"];
+        let output = command(&[&args[..], &["--bookmark", &bookmark], mode].concat()).output().unwrap();
+        assert_good(&output);
+        text(&output.stdout).lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(tail(&["--all-versions"]), [], "nothing since now");
+    write();
+    write();
+    let versions = tail(&["--all-versions"]);
+    assert_eq!(versions.len(), 2, "{versions:?}");
+    assert_eq!(versions[0]["id"], versions[1]["id"]);
+    assert!(versions[0]["lsn"].as_u64() < versions[1]["lsn"].as_u64(), "{versions:?}");
 }
 
 #[test]
