@@ -92,10 +92,11 @@ impl Shop {
         Host(self.command(&["run"], &more).stdout(out).stderr(Stdio::inherit()).spawn().unwrap())
     }
 
-    /// The lines of a file in the folder.
+    /// The lines of a file in the folder; one that is being written does not count yet.
     pub(crate) fn lines(&self, file: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+        let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        whole.map(str::to_owned).collect()
     }
 
     /// Waits until `mailer` has nothing left to deliver.
