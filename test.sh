@@ -130,7 +130,7 @@ programs=${CARGO_TARGET_DIR:-target}/release
 
 seeds="simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges"
 mutants="simulation: every planted bug is found"
-fuzzing="fuzzing, a minute for each target"
+fuzzing="fuzzing, twenty seconds for each target"
 
 # One command for all crates, so that the SDK of Azure Cosmos DB is built once.
 say "tests"
@@ -143,7 +143,7 @@ scripts/run-examples
 
 say "unmodified SDKs against the server: Python, JavaScript, Rust, Java; KEDA's scaler"
 beside "$mutants" "$programs/changefeed-sim" --mutants
-beside "$fuzzing" scripts/fuzz 60
+beside "$fuzzing" scripts/fuzz 20
 CHANGEFEED_BIN="$programs/changefeed" sdk-tests/run
 finish "$mutants"
 finish "$fuzzing"
