@@ -24,7 +24,7 @@ impl Terminal {
     fn start(columns: u16, args: &[&str]) -> Self {
         let quoted = |word: &&str| format!("'{}'", word.replace('\'', "'\\''"));
         let line: Vec<String> = [env!("CARGO_BIN_EXE_changefeed")].iter().chain(args).map(quoted).collect();
-        // The shell says how the command ended; `script` has been seen to tell the number of a signal instead.
+        // The shell says how the command ended; `script` was seen to end with 2, perhaps the number of the signal.
         let script = format!("stty cols {columns} rows 24; trap : INT; {}; exit $?", line.join(" "));
         let mut child = Command::new("script")
             .args(["-qec", &script, "/dev/null"])
