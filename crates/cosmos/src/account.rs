@@ -158,7 +158,7 @@ impl Connection {
         for container in opened {
             match container.sdk_in(&client).await {
                 Ok(again) => ready.push((container, again)),
-                // Whoever uses it is told so by its next call.
+                // The next call that uses it fails with this error.
                 Err(error) if error.kind() == ErrorKind::ContainerNotFound => {}
                 Err(error) => return Err(error),
             }

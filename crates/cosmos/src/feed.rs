@@ -33,7 +33,7 @@ type Page = FeedPage<ChangeFeedItem<Value>>;
 /// A page, and what its headers tell beside it.
 struct Answer {
     answer: Response<ChangePage>,
-    /// The newest LSN of the range, if it is told.
+    /// The newest LSN of the range, if the response has it.
     known: Option<u64>,
 }
 

@@ -317,7 +317,7 @@ impl LeaseChecker {
         lease.range = self.range_of(new).or_else(|| old.range.clone());
         lease.requested = match (before.requested_by(), new.requested_by()) {
             (Some(a), Some(b)) if a == b => old.requested,
-            (_, Some(_)) => Some(writer.now),
+            (_, Some(_)) => Some(writer.sent),
             (_, None) => None,
         };
         if new.generation() != before.generation() {

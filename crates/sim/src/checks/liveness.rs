@@ -104,7 +104,9 @@ async fn steady(sim: &Arc<Simulation>, writer: &mut Writer) {
         // A read that hung has hidden a split until now.
     }
     // Where the user checkpoints, what is delivered again after a reset was not waited for above.
-    let again = if sim.scenario.is_manual() { repetition(sim) } else { 0 };
+    let resets = |kind: &FaultKind| matches!(kind, FaultKind::Operator(OperatorCommand::Reset));
+    let is_reset = sim.scenario.faults.iter().any(|fault| resets(&fault.kind));
+    let again = if sim.scenario.is_manual() && is_reset { repetition(sim) } else { 0 };
     let rule = format!("a change waited for {STEADY_CYCLES} cycles without faults");
     if !report(sim, "L1", &rule, until(sim, again, || handled(sim)).await) {
         return;

@@ -57,7 +57,7 @@ pub struct Takeover<'a> {
     pub silent: u64,
     /// For how much of this the process that takes it could not read leases.
     pub unobserved: u64,
-    /// How long the hand-over request for it has been there.
+    /// How long ago the hand-over request for it was sent.
     pub requested: Option<u64>,
     /// The process that takes it.
     pub taker: (ProcessId, &'a Process),
@@ -123,8 +123,7 @@ impl Takeover<'_> {
             return Ok(End::Abrupt);
         }
         let overdue = self.requested.is_some_and(|ago| ago >= taker.expiration * 4 / 10);
-        // A host of the version before counts from when it sent its request, which may have been long under way.
-        if overdue && self.forced_steal || self.requested.is_some() && previous {
+        if overdue && (self.forced_steal || previous) {
             cover(Sometimes::Forced);
             return Ok(End::Abrupt);
         }
