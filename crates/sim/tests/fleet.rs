@@ -19,7 +19,8 @@ fn step<'a>(report: &'a Report, name: &str) -> &'a Step {
 fn a_fleet_asks_no_more_of_its_lease_store_than_it_may() {
     let report = fleet::run(HOSTS, LEASES, |_| {}).expect("balanced");
     let start = step(&report, "start");
-    assert!(start.ownership_writes_per_lease <= 2.0, "a cold start: {start:?}");
+    // The goal is 2; one is the least.
+    assert!(start.ownership_writes_per_lease <= 1.3, "a cold start: {start:?}");
     assert!(start.requests.listings <= LISTINGS_OF_A_START * HOSTS as u64, "a cold start: {start:?}");
     for step in &report.steps {
         assert_eq!(step.duplicates, 0, "planned moves repeat nothing: {step:?}");

@@ -12,7 +12,11 @@ mod scramble;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Reverse, collections::BinaryHeap, rc::Rc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+    rc::Rc,
+};
 
 use self::scramble::scramble;
 use crate::lease::prefix::LeaseToken;
@@ -92,11 +96,19 @@ pub(crate) fn is_idle(view: &View<'_>) -> bool {
     [false, true].into_iter().all(|greedy| Planner { greedy, ..planner.clone() }.plan().is_empty())
 }
 
-/// Whether no other living host owns a lease or asks for one.
-pub(crate) fn is_alone(view: &View<'_>) -> bool {
-    let others =
-        view.leases.iter().flat_map(|lease| lease.live_owner(view.me).into_iter().chain(lease.requested_by.as_deref()));
-    others.into_iter().all(|host| host == view.me)
+/// The hosts that a plan counts with: this one, and those that own a lease or ask for one and are alive.
+pub(crate) fn hosts(view: &View<'_>) -> BTreeSet<String> {
+    known_hosts(view).into_iter().map(str::to_owned).collect()
+}
+
+fn known_hosts<'a>(view: &View<'a>) -> Vec<&'a str> {
+    let mut hosts = vec![view.me];
+    for lease in view.leases {
+        hosts.extend(lease.live_owner(view.me).into_iter().chain(lease.requested_by.as_deref()));
+    }
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
 }
 
 #[derive(Clone)]
@@ -126,12 +138,7 @@ struct PlannedLease<'a> {
 
 impl<'a> Planner<'a> {
     fn new(view: &View<'a>) -> Self {
-        let mut hosts = vec![view.me];
-        for lease in view.leases {
-            hosts.extend(lease.live_owner(view.me).into_iter().chain(lease.requested_by.as_deref()));
-        }
-        hosts.sort_unstable();
-        hosts.dedup();
+        let hosts = known_hosts(view);
         let place = |host: &str| hosts.binary_search(&host).expect("invariant: every name was collected");
         let planned = |view_of: &'a LeaseView| PlannedLease {
             view: view_of,

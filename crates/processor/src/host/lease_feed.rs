@@ -113,6 +113,13 @@ impl LeaseFeed {
         Some(self.store.container().read_changes(request).await.map(Response::into_value))
     }
 
+    /// The leases of the processor in a page; none for a document that cannot be read.
+    pub(crate) fn leases(&self, page: &ChangePage) -> impl Iterator<Item = Option<Arc<LeaseSummary>>> {
+        let prefix = self.store.prefix().leases();
+        let leases = page.changes.iter().filter(move |change| change.id.starts_with(&prefix));
+        leases.map(|change| change.current.as_deref().and_then(parsed::summary))
+    }
+
     /// Takes in changes that were read at `now`. `session` is that of this host.
     pub(crate) fn take(
         &mut self,
@@ -134,11 +141,12 @@ impl LeaseFeed {
             }
         };
         records.read_succeeded(now);
-        self.position = Position::At(page.continuation);
-        let prefix = self.store.prefix().leases();
         let mut concerned = false;
-        for change in page.changes.iter().filter(|change| change.id.starts_with(&prefix)) {
-            let Some(seen) = change.current.as_deref().and_then(parsed::summary) else {
+        let leases: Vec<_> = self.leases(&page).collect();
+        let read = u32::try_from(page.changes.len()).unwrap_or(u32::MAX);
+        self.position = Position::At(page.continuation);
+        for seen in leases {
+            let Some(seen) = seen else {
                 concerned = true;
                 continue;
             };
@@ -152,7 +160,6 @@ impl LeaseFeed {
                 None => drop(self.known.insert(seen.token().clone(), seen)),
             }
         }
-        let read = u32::try_from(page.changes.len()).unwrap_or(u32::MAX);
         if concerned { Relevance::Relevant } else { Relevance::Irrelevant { read } }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod balance;
 pub(crate) mod bootstrap;
+mod contention;
 mod idle;
 mod lease_feed;
 mod lock;
@@ -227,7 +228,7 @@ impl Host {
         self.report_broken(&listing);
         let notified = self.notify_tasks(&listing);
         let covered = self.audit(&listing).await?;
-        let (moves, alone) = self.plan(&listing, covered && !notified, now);
+        let (moves, hosts) = self.plan(&listing, covered && !notified, now);
         // What is not needed any more does not wait in memory for the writes of this host.
         let moves: Vec<_> = moves
             .into_iter()
@@ -237,14 +238,14 @@ impl Host {
             })
             .collect();
         drop(listing);
-        self.contended = self.perform(&moves, alone).await;
+        self.contended = self.perform(&moves, hosts).await;
         self.first_cycle = false;
         Ok(())
     }
 
-    /// Plans what to do at `now`; says also whether no other host owns a lease. `in_order` says that the listing showed
+    /// Plans what to do at `now`; returns also the hosts that the plan knows. `in_order` says that the listing showed
     /// nothing that needs attention: then a host that has nothing to do is idle.
-    fn plan(&mut self, listing: &Listing, in_order: bool, now: Duration) -> (Vec<Move>, bool) {
+    fn plan(&mut self, listing: &Listing, in_order: bool, now: Duration) -> (Vec<Move>, BTreeSet<String>) {
         let views = self.views(listing, now);
         let view = View {
             me: &self.context.identity.instance,
@@ -264,7 +265,9 @@ impl Host {
         if in_order && self.records.is_settled() && moves.is_empty() && balance::is_idle(&view) {
             self.idle_since = Some(now);
         }
-        (moves, balance::is_alone(&view))
+        // Known hosts matter to one that acquires leases only.
+        let hosts = if moves.is_empty() { BTreeSet::new() } else { balance::hosts(&view) };
+        (moves, hosts)
     }
 
     /// What the balancer needs to know of each lease.

@@ -1,10 +1,10 @@
 //! Performs the moves that the balancer planned.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use changefeed_core::{Effect, ErrorKind, FeedRange, Result};
 
-use super::{Host, balance::Move, lease_feed::Relevance, record::PendingRequest};
+use super::{Host, balance::Move, contention::Contention, record::PendingRequest};
 use crate::{
     join::{AT_ONCE, join_bounded},
     lease::{
@@ -16,9 +16,6 @@ use crate::{
     notification::{Failure, Notification},
     runtime::BoxFuture,
 };
-
-/// One in so many races lost: other hosts acquire free leases at the same time.
-const CONTENTION: usize = 4;
 
 /// How a move ended.
 enum Moved {
@@ -33,38 +30,40 @@ enum Moved {
 impl Host {
     /// Performs moves, some at a time: a store that groups writes stores them together, and a task starts as soon as its
     /// lease is owned. Returns whether free leases were left because other hosts acquire some, too.
-    /// `alone` says that no other host owns a lease.
-    pub(super) async fn perform(&mut self, moves: &[(Move, StoredLease)], alone: bool) -> bool {
+    /// `hosts` are those that the plan knows.
+    pub(super) async fn perform(&mut self, moves: &[(Move, StoredLease)], hosts: BTreeSet<String>) -> bool {
         let moves = moves.iter().map(|(one, seen)| (one, seen));
         let (contended, certain): (Vec<_>, Vec<_>) =
             moves.partition(|(one, seen)| self.is_contended(one, &seen.document));
         for some in certain.chunks(AT_ONCE) {
             self.perform_some(some).await;
         }
-        // Hosts that start together do not know of each other, and each would go for everything. So each begins with
-        // one lease; a lost race, or what others have written meanwhile, shows that there are others, and a listing
-        // soon after shows who. Hosts that know of each other have divided the leases, and expect those writes.
-        let (mut left, mut at_once) = (contended.as_slice(), 1);
+        let mut contention = Contention::new(hosts, self.records.has_tasks());
+        let mut left = contended.as_slice();
         while !left.is_empty() {
-            let (some, rest) = left.split_at(at_once.min(left.len()));
+            let (some, rest) = left.split_at(contention.at_once().min(left.len()));
             let lost = self.perform_some(some).await;
-            if lost * CONTENTION >= some.len() && lost > 0 {
+            if contention.is_watchful() && !rest.is_empty() {
+                self.look_for_hosts(&mut contention).await;
+            }
+            // Without a rest, a lost race still shows that others acquire leases that the plan counted as free.
+            if !contention.goes_on(some.len(), lost, rest.len()) && (lost > 0 || !rest.is_empty()) {
                 return true;
             }
-            if alone && !rest.is_empty() && at_once < AT_ONCE && self.others_have_written().await {
-                return true;
-            }
-            (left, at_once) = (rest, (at_once * 2).min(AT_ONCE));
+            left = rest;
         }
         false
     }
 
-    /// Whether another host has acquired a lease since the last listing, as far as one page of the feed tells.
-    async fn others_have_written(&mut self) -> bool {
-        match self.feed.page().await {
-            Some(page) => self.take_changes(page) == Relevance::Relevant,
-            None => false,
+    /// Reads who has written leases since the last listing, as far as one page of the feed tells.
+    async fn look_for_hosts(&mut self, contention: &mut Contention) {
+        let Some(page) = self.feed.page().await else { return };
+        if let Ok(page) = &page {
+            for lease in self.feed.leases(page).flatten() {
+                lease.owner().into_iter().for_each(|owner| contention.see(owner));
+            }
         }
+        self.take_changes(page);
     }
 
     /// Whether other hosts may want to acquire the same lease.

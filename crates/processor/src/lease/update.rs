@@ -24,6 +24,8 @@ pub(crate) struct LeaseUpdate {
     pub(crate) transfer: Option<Transfer>,
     /// The range, for a document that does not have it.
     pub(crate) range: Option<FeedRange>,
+    /// Whether the document is known to be outdated: it is read before it is written, since the write would be refused.
+    pub(crate) read_first: bool,
 }
 
 /// How an ownership ends.

@@ -130,36 +130,17 @@ impl LeaseWriter {
     /// Writes an update.
     pub(crate) async fn write(&mut self, update: LeaseUpdate) -> Written {
         let promise = Promise { instance: self.identity.instance.clone(), expiration: self.identity.expiration };
+        let mut outdated = update.read_first;
         for _ in 0..CONFLICT_TRIES {
-            let begun = self.runtime.monotonic();
-            let mut document = self.document().clone();
-            update.apply(&mut document, &promise);
-            let left = document.epoch() != self.epoch;
-            let etag = &self.stored.etag;
-            let replaced = match left {
-                false => self.store.replace_at(&mut document, etag, &*self.runtime).await,
-                // One write: afterwards the lease is another's.
-                true => {
-                    document.touch(self.store.time(self.runtime.wall()));
-                    self.store.replace(&document, etag).await.map(|etag| (etag, begun))
+            let conflict = if std::mem::take(&mut outdated) {
+                let known = self.document().clone();
+                self.read_again(&known).await
+            } else {
+                match self.try_write(&update, &promise).await {
+                    Tried::Ended(written) => return written,
+                    Tried::Conflict(document) => self.read_again(&document).await,
+                    Tried::Failed(error) => return Written::Failed(update, error),
                 }
-            };
-            let conflict = match replaced {
-                Ok((etag, begun)) => {
-                    let owner = document.owner.clone();
-                    self.stored = StoredLease { document: Arc::new(document), etag };
-                    self.confirmed = begun;
-                    return if left { Written::Transferred(owner) } else { Written::Owned(self.facts()) };
-                }
-                Err(error) if error.effect() == Effect::Unknown => {
-                    crate::planted!(UnknownTakenAsNotWritten => return Written::Lost(Loss::Taken { by: None }));
-                    self.read_again(&document).await
-                }
-                Err(error) => match error.kind() {
-                    ErrorKind::PreconditionFailed => self.read_again(&document).await,
-                    ErrorKind::ItemNotFound => return Written::Lost(Loss::Deleted),
-                    _ => return Written::Failed(update, error),
-                },
             };
             match conflict {
                 Ok(Reread::Owned) => {}
@@ -173,7 +154,41 @@ impl LeaseWriter {
         Written::Failed(update, Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Reads the lease after a conflict or an unknown outcome of writing `written`.
+    /// Writes an update to the document as it was last seen.
+    async fn try_write(&mut self, update: &LeaseUpdate, promise: &Promise) -> Tried {
+        let begun = self.runtime.monotonic();
+        let mut document = self.document().clone();
+        update.apply(&mut document, promise);
+        let left = document.epoch() != self.epoch;
+        let etag = &self.stored.etag;
+        let replaced = match left {
+            false => self.store.replace_at(&mut document, etag, &*self.runtime).await,
+            // One write: afterwards the lease is another's.
+            true => {
+                document.touch(self.store.time(self.runtime.wall()));
+                self.store.replace(&document, etag).await.map(|etag| (etag, begun))
+            }
+        };
+        match replaced {
+            Ok((etag, begun)) => {
+                let owner = document.owner.clone();
+                self.stored = StoredLease { document: Arc::new(document), etag };
+                self.confirmed = begun;
+                Tried::Ended(if left { Written::Transferred(owner) } else { Written::Owned(self.facts()) })
+            }
+            Err(error) if error.effect() == Effect::Unknown => {
+                crate::planted!(UnknownTakenAsNotWritten => return Tried::Ended(Written::Lost(Loss::Taken { by: None })));
+                Tried::Conflict(Box::new(document))
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::PreconditionFailed => Tried::Conflict(Box::new(document)),
+                ErrorKind::ItemNotFound => Tried::Ended(Written::Lost(Loss::Deleted)),
+                _ => Tried::Failed(error),
+            },
+        }
+    }
+
+    /// Reads the lease after a conflict or an unknown outcome of writing `written`, or because others have written into it.
     async fn read_again(&mut self, written: &LeaseDocument) -> Result<Reread> {
         let stored = match self.store.read(&self.stored.document).await {
             Ok(Some(stored)) => stored,
@@ -223,6 +238,14 @@ impl LeaseWriter {
         }
         Deleted::Failed(Error::new(ErrorKind::Unavailable, "the lease kept changing while it was being deleted"))
     }
+}
+
+/// How one attempt to write ended.
+enum Tried {
+    Ended(Written),
+    /// Others have written into the lease, or the outcome of writing this document is unknown: it has to be read.
+    Conflict(Box<LeaseDocument>),
+    Failed(Error),
 }
 
 /// What a lease is found to be after a conflict.

@@ -43,6 +43,8 @@ pub(crate) struct Writes {
     mark: Option<(u64, Search)>,
     status: Option<Status>,
     urgency: Urgency,
+    /// Whether others have written into the lease since the last read or write.
+    outdated: bool,
     transfer: Option<Transfer>,
     waiters: Vec<(u64, Waiter)>,
     failures: u32,
@@ -92,6 +94,7 @@ impl Writes {
             mark: None,
             status: None,
             urgency: Urgency::Deferred,
+            outdated: false,
             transfer: None,
             waiters: Vec::new(),
             failures: 0,
@@ -187,9 +190,10 @@ impl Writes {
         self.status = status;
     }
 
-    /// Writes the lease at once, and with that reads what others have written into it.
+    /// Reads and writes the lease at once: others have written into it.
     pub(crate) fn refresh(&mut self) {
         self.urgency = Urgency::Now;
+        self.outdated = true;
     }
 
     /// Writes the lease at once, even if the last attempt has just failed.
@@ -235,6 +239,7 @@ impl Writes {
             status: self.status.clone(),
             transfer: self.transfer.take(),
             range: None,
+            read_first: std::mem::take(&mut self.outdated),
         }
     }
 

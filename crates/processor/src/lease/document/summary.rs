@@ -62,6 +62,11 @@ impl LeaseSummary {
         self.etag.as_ref()
     }
 
+    /// The owner; none if it is free.
+    pub fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+
     /// Whether the lease is this session's, and nobody wants anything of it.
     pub fn is_undisturbed(&self, session: &str) -> bool {
         self.session.as_deref() == Some(session) && self.hand_over.is_none() && !self.paused && !self.gone

@@ -123,6 +123,7 @@ fn name_of(effect: &Effect) -> String {
         Effect::Write(LeaseUpdate { transfer: Some(transfer), progress, .. }) => {
             format!("{transfer:?}{}", if progress.is_some() { " with progress" } else { "" })
         }
+        Effect::Write(LeaseUpdate { read_first: true, .. }) => "ReadAndWrite".to_owned(),
         Effect::End(release) => format!("End({release:?})"),
         Effect::Notify(Notification::Error(report)) => format!("Error({})", report.failure),
         other => {
@@ -192,7 +193,7 @@ fn a_pause_takes_effect_while_a_batch_fails() {
 #[test]
 fn a_request_is_granted_after_the_call_however_long_it_takes() {
     let mut calling = Driver::doing(Activity::Calling);
-    calling.on(Event::Refresh);
+    assert_eq!(calling.on(Event::Refresh), ["ReadAndWrite"], "a write without a read would be refused");
     assert_eq!(calling.wrote(requested()), ["CancelCall"]);
     for _ in 0..100 {
         // It is renewed all the time.
