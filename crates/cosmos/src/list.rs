@@ -15,8 +15,9 @@ use serde_json::value::RawValue;
 use crate::{
     body,
     container::{CosmosContainer, charge_of},
-    error::Call,
+    error::{Call, is_session_behind},
     key,
+    options::Session,
     ranges::{page_size, scope},
 };
 
@@ -24,16 +25,25 @@ use crate::{
 const TOKEN_PREFIX: &str = "c1.";
 
 impl CosmosContainer {
-    pub(crate) async fn read_one(&self, ItemKey { partition_key, id }: &ItemKey) -> Result<Response<Item>> {
+    /// Reads an item. If no replica has what the client has seen in its session, as after a failover that lost writes,
+    /// whatever is there is read: a conditional write then tells whether it is current.
+    pub(crate) async fn read_one(&self, key: &ItemKey) -> Result<Response<Item>> {
+        match self.read_one_in(Session::Kept, key).await {
+            Err(error) if is_session_behind(&error) => self.read_one_in(Session::Ignored, key).await,
+            other => other,
+        }
+    }
+
+    async fn read_one_in(&self, session: Session, ItemKey { partition_key, id }: &ItemKey) -> Result<Response<Item>> {
         let definition = self.definition();
         definition.epk(partition_key)?;
         let undefined = *partition_key == PartitionKey::none() || *partition_key == PartitionKey::undefined();
         let partition_key = key::to_sdk(partition_key)?;
         let budget = &self.budgets.items;
         if is_no_path(id) {
-            return self.find_one(partition_key, id).await;
+            return self.find_one(session, partition_key, id).await;
         }
-        let options = ItemReadOptions::default().with_operation_options(budget.sdk.clone());
+        let options = ItemReadOptions::default().with_operation_options(budget.reading(session));
         let client = self.sdk();
         let reading = client.read_item(partition_key, id.as_str(), Some(options));
         let read = self.call(Call::Read, &format!("read item {id} of"), budget, reading).await;
@@ -58,10 +68,15 @@ impl CosmosContainer {
     }
 
     /// Reads an item whose id cannot stand in a path.
-    async fn find_one(&self, partition_key: azure_data_cosmos::PartitionKey, id: &ItemId) -> Result<Response<Item>> {
+    async fn find_one(
+        &self,
+        session: Session,
+        partition_key: azure_data_cosmos::PartitionKey,
+        id: &ItemId,
+    ) -> Result<Response<Item>> {
         let budget = &self.budgets.items;
         let query = with(Query::from("SELECT * FROM c WHERE c.id = @id"), "@id", id);
-        let options = QueryOptions::default().with_operation_options(budget.sdk.clone());
+        let options = QueryOptions::default().with_operation_options(budget.reading(session));
         let finding = async {
             let scope = FeedScope::partition(partition_key);
             let rows = self.sdk().query_items::<Box<RawValue>>(query, scope, Some(options)).await?;
@@ -100,9 +115,22 @@ impl CosmosContainer {
         }
     }
 
+    /// A page of items, read without the session if no replica has what it has seen.
     async fn list_up_to(&self, request: &ListItems, max_items: usize) -> Result<Response<ItemPage>> {
+        match self.list_up_to_in(Session::Kept, request, max_items).await {
+            Err(error) if is_session_behind(&error) => self.list_up_to_in(Session::Ignored, request, max_items).await,
+            other => other,
+        }
+    }
+
+    async fn list_up_to_in(
+        &self,
+        session: Session,
+        request: &ListItems,
+        max_items: usize,
+    ) -> Result<Response<ItemPage>> {
         let mut options = QueryOptions::default()
-            .with_operation_options(self.budgets.items.sdk.clone())
+            .with_operation_options(self.budgets.items.reading(session))
             .with_max_item_count(page_size(max_items)?);
         if let Some(after) = &request.after {
             if !after.starts_with(TOKEN_PREFIX) {

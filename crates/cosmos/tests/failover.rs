@@ -8,8 +8,8 @@ mod support;
 use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{
-    ChangePage, Container, ContainerSpec, Continuation, DatabaseSpec, ErrorKind, FeedRange, Mode,
-    PartitionKeyDefinition, ReadChanges, StartFrom, Timestamp,
+    Batch, ChangePage, Container, ContainerSpec, Continuation, DatabaseSpec, ErrorKind, FeedRange, ItemKey, ListItems,
+    Mode, PartitionKey, PartitionKeyDefinition, ReadChanges, StartFrom, Timestamp, Write,
 };
 use changefeed_cosmos::Options;
 use changefeed_embedded::Engine;
@@ -143,4 +143,33 @@ async fn all_versions_cannot_be_read_from_a_time_and_say_so() {
     for part in ["position 99", "which was at 3", "changefeed seek"] {
         assert!(error.message().contains(part), "{error}");
     }
+}
+
+#[tokio::test]
+async fn items_are_read_from_a_region_that_is_behind_the_session() {
+    let stage = Stage::new().await;
+    stage.write(&["1", "2", "3", "4"]).await;
+    // The session of the client has seen all four.
+    stage.read(StartFrom::Beginning).await;
+    let other = Stage::new().await;
+    other.write(&["1"]).await;
+    let address = stage.server.address();
+    stage.server.stop().await;
+    let server = Server::builder(other.engine.catalog()).listen(address).start().await.unwrap();
+    let key = ItemKey { partition_key: PartitionKey::from("a"), id: "1".parse().unwrap() };
+    let item = stage.orders.backend().read_item(&key).await.unwrap().into_value();
+    assert_eq!(item.id.as_str(), "1");
+    let listed = stage.orders.backend().list_items(ListItems::new()).await.unwrap().into_value();
+    assert_eq!(listed.items.len(), 1);
+    // What is read there can be replaced there.
+    let replaced = stage.orders.backend().write(Batch {
+        partition_key: key.partition_key.clone(),
+        writes: vec![Write::Replace {
+            body: br#"{"id":"1","pk":"a","x":1}"#.as_slice().into(),
+            if_match: Some(item.etag),
+        }],
+        return_items: false,
+    });
+    assert_eq!(replaced.await.unwrap().into_value().len(), 1);
+    server.stop().await;
 }
