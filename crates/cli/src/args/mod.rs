@@ -26,7 +26,10 @@ pub(crate) use self::{
     run::{DelegateArgs, OptionArgs, RunArgs},
     serve::ServeArgs,
     store::{ContainerName, ProcessorArgs, StoreArgs},
-    tools::{DeadLettersArgs, DeadLettersCommand, ExplainArgs, LagArgs, LettersArgs, PauseArgs, SeekArgs, WhereArgs},
+    tools::{
+        DeadLettersArgs, DeadLettersCommand, ExplainArgs, LagArgs, LettersArgs, LettersPlaceArgs, PauseArgs, SeekArgs,
+        WhereArgs,
+    },
     top::TopArgs,
 };
 
