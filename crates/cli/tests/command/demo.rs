@@ -34,7 +34,7 @@ fn process(screen: &Screen, host: &str) -> Option<u32> {
 fn the_demo_draws_its_hosts_and_the_kill_on_eighty_columns_and_keeps_its_store() {
     let folder = Folder::new();
     let store = folder.join("kept");
-    let terminal = start(80, &["--keep", &store]);
+    let terminal = start(80, &["--keep", &store, "--seed", "7"]);
     let mut processes = Vec::new();
     eventually("three hosts in the picture", || {
         let screen = screen(80, &terminal.raw());
@@ -72,6 +72,21 @@ fn the_demo_draws_its_hosts_and_the_kill_on_eighty_columns_and_keeps_its_store()
     let verified = run(&["verify", "--store", &store]);
     assert_good(&verified);
     assert!(text(&verified.stdout).starts_with("all is well: "), "{}", text(&verified.stdout));
+    let find = ["--where", "c.id = 'order-1'", "--from", "beginning", "--once", "--json"];
+    let found = run(&[&["tail", "--store", &store, "--container", "demo/orders"], &find[..]].concat());
+    assert_good(&found);
+    let change: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(change["item"]["customer"], first_customer(7), "the seed chooses the orders: {change}");
+}
+
+/// The customer of the first order, which follows from the seed.
+fn first_customer(seed: u64) -> String {
+    let mut random = fastrand::Rng::with_seed(seed);
+    // Whether to update an order, which there is none of yet, and if so which.
+    if random.u64(..).is_multiple_of(5) {
+        random.u64(..);
+    }
+    format!("customer-{}", random.u64(..) % 500)
 }
 
 #[test]

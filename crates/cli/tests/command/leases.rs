@@ -104,3 +104,20 @@ fn an_import_from_another_store_names_the_option_that_allows_it() {
     let verify = command(&["verify", "--store", &store]).output().unwrap();
     assert_good(&verify);
 }
+
+#[test]
+fn an_import_by_force_is_done_while_a_host_is_alive() {
+    let shop = Shop::served();
+    shop.load(20);
+    shop.says(&["run"], &["--print", "--once", "--from", "now", "--log", "warn"]);
+    shop.says(&["seek"], &["--to", "beginning"]);
+    let file = shop.folder.join("leases.json");
+    shop.says(&["leases", "export"], &["--to", &file]);
+    let host = shop.host("w1", &["--print"]);
+    eventually("all orders", || shop.lines("out").len() == 20);
+    shop.owns("w1", 4);
+    assert_eq!(shop.run(&["leases", "import"], &["--from", &file]).status.code(), Some(2));
+    shop.says(&["leases", "import"], &["--from", &file, "--force"]);
+    eventually("all orders again", || shop.lines("out").len() >= 40);
+    host.stop();
+}
