@@ -1,5 +1,6 @@
 //! `leases release|export|import`: while hosts run, after one was killed, and on a copy of the store.
 
+use changefeed::core::{Clock as _, SystemClock};
 use serde_json::Value;
 
 use crate::{
@@ -42,7 +43,10 @@ fn a_living_owner_is_asked_and_keeps_a_lease_whose_batch_does_not_end() {
     let host = shop.host("w2", &["--exec", "sleep 60"]);
     shop.load(40);
     eventually("work", || shop.json(&["leases", "list"], &[]).as_array().unwrap().iter().all(|l| l["owner"] == "w2"));
+    let begin = SystemClock.wall().as_millis();
     let kept = shop.run(&["leases", "release"], &["--lease", "1", "--wait", "500ms"]);
+    let millis = SystemClock.wall().as_millis() - begin;
+    assert!((500..25_000).contains(&millis), "{millis} ms; the default is half a minute");
     assert_eq!(kept.status.code(), Some(1));
     assert!(text(&kept.stdout).contains("kept by its owner: try --force"), "{}", text(&kept.stdout));
     assert_eq!(shop.json(&["leases", "list"], &[])[1]["state"], "owned", "it is not left paused");

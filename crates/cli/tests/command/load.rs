@@ -72,3 +72,20 @@ async fn as_many_writes_are_under_way_as_concurrency_says() {
         drop(load.wait());
     }
 }
+
+#[test]
+fn the_ledger_has_each_acknowledged_write() {
+    let shop = Shop::in_folder();
+    let ledger = shop.folder.join("ledger");
+    let args = ["load", "--store", &shop.store(), "--container", "shop/orders", "--create", "--ledger", &ledger];
+    for (prefix, lines) in [("a", 5), ("b", 10)] {
+        assert_good(&run(&[&args[..], &["--count", "5", "--prefix", prefix]].concat()));
+        assert_eq!(shop.lines("ledger").len(), lines, "it is appended to");
+    }
+    let ids: BTreeSet<String> =
+        shop.lines("ledger").iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(
+        ids,
+        ["a", "b"].iter().flat_map(|prefix| (0..5).map(move |number| format!("{prefix}-{number}"))).collect()
+    );
+}
