@@ -3,7 +3,7 @@
 use std::{os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
 
 use changefeed::{ADMIN_SOCKET, AdminEndpoint, remote};
-use changefeed_core::{Catalog, Container, Database, Error, ErrorKind};
+use changefeed_core::{Catalog, Container, Database, Error, ErrorKind, TimeToLive};
 use changefeed_embedded::Engine;
 use hyper::Uri;
 
@@ -213,6 +213,27 @@ impl Store {
             new = new.partition_key(path);
         }
         Ok(new.open_or_create().await?)
+    }
+
+    /// The container of dead letters, made if it is not there. A new one allows a time to live of its items; one that is
+    /// there must allow it if the dead letters have one.
+    pub(crate) async fn dead_letter_container(&self, name: &ContainerName, with_ttl: bool) -> Result<Container> {
+        let Some(container) = self.container_if_any(name).await? else {
+            let new = self.database(&name.database).container(name.container.as_str());
+            return Ok(new.time_to_live(TimeToLive::ItemsOnly).open_or_create().await?);
+        };
+        if with_ttl {
+            let listed = self.catalog.list_containers(&name.database).await?;
+            let found = listed.iter().find(|info| info.spec.name == name.container);
+            if found.is_some_and(|info| info.spec.time_to_live == TimeToLive::Off) {
+                return Err(format!(
+                    "--dead-letter-ttl: {name} ignores the time to live of its items: set its defaultTtl to -1, or pass \
+                     another container to --dead-letters, which is made with it"
+                )
+                .into());
+            }
+        }
+        Ok(container)
     }
 
     async fn unknown(&self, name: &ContainerName) -> Result<String> {

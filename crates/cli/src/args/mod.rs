@@ -26,7 +26,10 @@ pub(crate) use self::{
     run::{DelegateArgs, OptionArgs, RunArgs},
     serve::ServeArgs,
     store::{ContainerName, ProcessorArgs, StoreArgs},
-    tools::{DeadLettersArgs, DeadLettersCommand, ExplainArgs, LagArgs, LettersArgs, PauseArgs, SeekArgs, WhereArgs},
+    tools::{
+        DeadLettersArgs, DeadLettersCommand, ExplainArgs, LagArgs, LettersArgs, LettersPlaceArgs, PauseArgs, SeekArgs,
+        WhereArgs,
+    },
     top::TopArgs,
 };
 
@@ -117,6 +120,8 @@ Example:
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, fs};
+
     use clap::{CommandFactory as _, error::ErrorKind};
 
     use super::*;
@@ -169,5 +174,43 @@ mod tests {
             .collect();
         // One line of JSON when it is ready; a script; pages.
         assert_eq!(without, ["serve", "completions", "man"]);
+    }
+
+    /// The option and the sub-command of each row of the table of tests, with the test.
+    fn rows(table: &str) -> Vec<((String, String), String)> {
+        let mut rows = Vec::new();
+        for line in table.lines().filter(|line| !line.starts_with('#')) {
+            let [option, commands, test] = line.split(" | ").collect::<Vec<_>>().try_into().expect("three cells");
+            rows.extend(commands.split(", ").map(|name| ((option.to_owned(), name.to_owned()), test.to_owned())));
+        }
+        rows
+    }
+
+    #[test]
+    fn every_option_has_a_test_of_its_effect() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let rows = rows(&read("tests/options.txt"));
+        let mut options = BTreeSet::new();
+        for (words, command) in leaves(&Args::command(), &[]) {
+            let longs = command.get_arguments().filter_map(clap::Arg::get_long);
+            options.extend(longs.map(|long| (format!("--{long}"), words.join(" "))));
+        }
+        let tested: BTreeSet<_> = rows.iter().map(|(option, _)| option.clone()).collect();
+        let missing: Vec<_> = options.difference(&tested).collect();
+        assert!(missing.is_empty(), "add a test of their effect, and a line to tests/options.txt: {missing:?}");
+        let stale: Vec<_> = tested.difference(&options).collect();
+        assert!(stale.is_empty(), "tests/options.txt has options that there are not: {stale:?}");
+        assert_eq!(rows.len(), tested.len(), "an option has two lines in tests/options.txt");
+        for ((option, command), test) in rows {
+            let (file, name) = test.split_once("::").expect("file::test");
+            let (source, line) = (read(file), format!("fn {name}("));
+            let (before, _) = source.split_once(&line).unwrap_or_else(|| panic!("{command} {option}: no test {test}"));
+            let attribute = before.trim_end().trim_end_matches("async").trim_end().lines().last().unwrap_or_default();
+            assert!(attribute.contains("test"), "{command} {option}: {test} is no test");
+            // Unit tests may call what the option sets by another name.
+            let is_named = file.starts_with("src/") || source.contains(&option);
+            assert!(is_named, "{command} {option}: {file} does not mention it");
+        }
     }
 }

@@ -104,9 +104,9 @@ pub(crate) struct DeadLettersArgs {
     pub(crate) command: DeadLettersCommand,
 }
 
-/// Which dead letters.
+/// Where dead letters are.
 #[derive(Debug, Arguments)]
-pub(crate) struct LettersArgs {
+pub(crate) struct LettersPlaceArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
@@ -119,6 +119,13 @@ pub(crate) struct LettersArgs {
         hide_env_values = true
     )]
     pub(crate) dead_letters: ContainerName,
+}
+
+/// Which dead letters.
+#[derive(Debug, Arguments)]
+pub(crate) struct LettersArgs {
+    #[command(flatten)]
+    pub(crate) place: LettersPlaceArgs,
 
     /// Only those of this processor
     #[arg(long, value_name = "NAME")]
@@ -158,7 +165,7 @@ Example:
     --store ./data --dead-letters shop/rejected")]
     Show {
         #[command(flatten)]
-        letters: LettersArgs,
+        place: LettersPlaceArgs,
 
         /// Its id, as `changefeed dead-letters list` shows it
         #[arg(value_name = "ID")]

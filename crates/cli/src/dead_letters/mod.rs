@@ -8,7 +8,7 @@ use serde_json::json;
 
 use self::groups::{Groups, count_of_letters, last_error};
 use crate::{
-    args::{ContainerName, DeadLettersArgs, DeadLettersCommand, LettersArgs, Moment},
+    args::{ContainerName, DeadLettersArgs, DeadLettersCommand, LettersArgs, LettersPlaceArgs, Moment},
     exit::{Error, Exit, Printed, Result, block_on, print, print_text},
     progress::Indicator,
     store::{Missing, Store},
@@ -21,8 +21,10 @@ const PAGE: usize = 100;
 /// Does what the arguments say.
 pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<Exit> {
     match &args.command {
-        DeadLettersCommand::List { letters, json } => on(letters, async |_, found| list(letters, &found, *json).await),
-        DeadLettersCommand::Show { letters, id, json } => on(letters, async |_, found| {
+        DeadLettersCommand::List { letters, json } => {
+            on_those(letters, async |_, found| list(letters, &found, *json).await)
+        }
+        DeadLettersCommand::Show { place, id, json } => on(place, async |_, found| {
             let letter = found.get(id).await.map_err(|error| match error.kind() {
                 ErrorKind::ItemNotFound => format!("{error}: `changefeed dead-letters list` shows their ids").into(),
                 _ => Error::from(error),
@@ -32,27 +34,34 @@ pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<Exit> {
             Ok(Exit::Good)
         }),
         DeadLettersCommand::Redrive { letters, container, rate, overwrite, dry_run, json } => {
-            on(letters, async |store, found| {
+            on_those(letters, async |store, found| {
                 let chosen = Chosen { rate: *rate, overwrite: *overwrite, dry_run: *dry_run };
                 let redriven = redrive(store, letters, &found, container, chosen).await?;
                 shown(&redriven, *dry_run, *json)
             })
         }
         DeadLettersCommand::Purge { letters, before, yes, json } => {
-            on(letters, async |_, found| purge(letters, &found, *before, *yes, *json).await)
+            on_those(letters, async |_, found| purge(letters, &found, *before, *yes, *json).await)
         }
     }
 }
 
-fn on(args: &LettersArgs, work: impl AsyncFnOnce(&Store, DeadLetters) -> Result<Exit>) -> Result<Exit> {
+/// Works on the dead letters of the processor that the arguments name, or of all.
+fn on_those(args: &LettersArgs, work: impl AsyncFnOnce(&Store, DeadLetters) -> Result<Exit>) -> Result<Exit> {
+    on(&args.place, async |store, letters| {
+        let letters = match &args.processor {
+            Some(name) => letters.processor(name),
+            None => letters,
+        };
+        work(store, letters).await
+    })
+}
+
+fn on(args: &LettersPlaceArgs, work: impl AsyncFnOnce(&Store, DeadLetters) -> Result<Exit>) -> Result<Exit> {
     let store = Store::open(&args.store, Missing::Refused)?;
     block_on(async {
         let container = store.container(&args.dead_letters).await?;
-        let mut letters = DeadLetters::new(&container);
-        if let Some(name) = &args.processor {
-            letters = letters.processor(name);
-        }
-        let exit = work(&store, letters).await?;
+        let exit = work(&store, DeadLetters::new(&container)).await?;
         drop(container);
         store.close().await?;
         Ok(exit)

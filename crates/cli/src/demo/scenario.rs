@@ -34,6 +34,11 @@ const IN_HAND: usize = 15;
 /// The range that splits.
 const SPLIT: u64 = 2;
 
+/// The pause between events in a scenario of about `length`.
+fn pause_of(length: Duration) -> Duration {
+    (length.saturating_sub(EVENTS_TAKE) / PAUSES).max(SHORTEST_PAUSE)
+}
+
 /// The steps of the demonstration, and what they need.
 pub(crate) struct Scenario {
     runtime: Arc<dyn Runtime>,
@@ -50,8 +55,7 @@ impl Scenario {
         scene: watch::Receiver<Scene>,
         length: Duration,
     ) -> Self {
-        let pause = (length.saturating_sub(EVENTS_TAKE) / PAUSES).max(SHORTEST_PAUSE);
-        Self { runtime, events, scene, pause }
+        Self { runtime, events, scene, pause: pause_of(length) }
     }
 
     /// Runs all steps but the last.
@@ -214,5 +218,16 @@ fn were(changes: u64) -> String {
     match changes {
         1 => "1 change was".to_owned(),
         _ => format!("{} changes were", grouped(changes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pauses_fill_the_time_that_seconds_allows() {
+        let pause = |seconds| pause_of(Duration::from_secs(seconds));
+        assert_eq!([pause(1), pause(8), pause(30)].map(|pause| pause.as_millis()), [200, 500, 4900]);
     }
 }

@@ -105,7 +105,8 @@ impl Opened {
         let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
         let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
         if let Some(container) = &args.options.dead_letters {
-            let container = stores.store.container_or_new(container, None, 1).await?;
+            let with_ttl = args.options.dead_letter_ttl.is_some();
+            let container = stores.store.dead_letter_container(container, with_ttl).await?;
             builder = builder.dead_letter(options::dead_letter(&args.options, &container));
         }
         let (delegate, own_store) = Delegate::open(args, &stores).await?;
@@ -228,7 +229,13 @@ async fn check(args: &RunArgs) -> Result<Exit> {
         Some(found) => found.clone(),
         None => Engine::in_memory()?.database(&leases.database).container(&leases.container).create().await?,
     };
-    build(options::apply(&args.options, name, &monitored, &stands_in), &Delegate::of(Kind::Print(Form::Json)))?;
+    let builder = options::apply(&args.options, name, &monitored, &stands_in);
+    let delegate_stands_in = Delegate::of(Kind::Print(Form::Json));
+    if args.options.all_versions {
+        build(builder.all_versions(), &delegate_stands_in)?;
+    } else {
+        build(builder, &delegate_stands_in)?;
+    }
     if args.delegate.json {
         let shown = json!({
             "processor": name, "container": container.to_string(), "ranges": ranges, "leases": leases.to_string(),

@@ -56,3 +56,28 @@ fn timing(args: &OptionArgs, mut timing: LeaseTiming) -> LeaseTiming {
     timing.expiration = args.expiration.unwrap_or(timing.expiration);
     timing
 }
+
+#[cfg(test)]
+mod tests {
+    use changefeed_embedded::Engine;
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    #[tokio::test]
+    async fn the_limit_of_request_units_reaches_the_processor() {
+        // Only Azure Cosmos DB charges request units: no store of ours shows the effect.
+        let line = "changefeed run mailer --store memory --container a/b --leases a/l --print";
+        let engine = Engine::in_memory().unwrap();
+        let container = engine.database("a").container("b").create().await.unwrap();
+        let options = |more: &str| {
+            let args = Args::parse_from(format!("{line}{more}").split(' '));
+            let Command::Run(args) = args.command else { panic!("{line}") };
+            format!("{:?}", apply(&args.options, "mailer", &container, &container))
+        };
+        assert!(options("").contains("max_request_units_per_second: None"), "{}", options(""));
+        let limited = options(" --max-request-units-per-second 12.5");
+        assert!(limited.contains("max_request_units_per_second: Some(12.5)"), "{limited}");
+    }
+}

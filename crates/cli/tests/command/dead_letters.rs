@@ -2,6 +2,7 @@
 
 use std::process::Output;
 
+use changefeed::core::{Clock as _, SystemClock};
 use serde_json::Value;
 
 use crate::{
@@ -87,4 +88,81 @@ fn dead_letters_are_listed_shown_redriven_and_purged() {
     assert_eq!(letters(&shop, &["purge", "--yes"]), "1 dead letter deleted\n");
     assert_eq!(letters(&shop, &["list"]), "no dead letters\n");
     host.stop();
+}
+
+#[test]
+fn filters_choose_the_dead_letters_that_are_listed_redriven_and_purged() {
+    let shop = Shop::in_folder();
+    shop.load(4);
+    // The error of an item is its number.
+    let fails = "exit $(sed 's/.*\"number\":\\([0-9]\\).*/1\\1/')";
+    for name in ["mailer", "biller"] {
+        let store = shop.store();
+        let place = ["run", name, "--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+        let options =
+            ["--exec", fails, "--max-items", "1", "--dead-letters", "shop/rejected", "--dead-letter-after", "1"];
+        assert_good(&crate::process::run(
+            &[&place[..], &options, &["--once", "--from", "beginning", "--log", "off"]].concat(),
+        ));
+    }
+    let all: Vec<Value> =
+        letters(&shop, &["list", "--json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(all.len(), 8);
+    let item = all.iter().find(|letter| letter["itemKey"] == "[\"k2\"]").unwrap()["itemId"].as_str().unwrap();
+    let filters: [(&[&str], usize); 4] = [
+        (&["--processor", "biller"], 4),
+        (&["--error", "status: 12"], 2),
+        (&["--item", item], 2),
+        (&["--key", "k3"], 2),
+    ];
+    let overwrite = ["--container", "shop/orders", "--dry-run", "--overwrite", "--json"];
+    for (filter, count) in filters {
+        assert_eq!(letters(&shop, &[&["list", "--json"], filter].concat()).lines().count(), count, "list {filter:?}");
+        let redriven = letters(&shop, &[&["redrive"], filter, &overwrite].concat());
+        let redriven: Value = serde_json::from_str(&redriven).unwrap();
+        assert_eq!(redriven["done"].as_array().unwrap().len(), count, "redrive {filter:?}");
+        let purged: Value = serde_json::from_str(&letters(&shop, &[&["purge", "--json"], filter].concat())).unwrap();
+        assert_eq!(purged["ids"].as_array().unwrap().len(), count, "purge {filter:?}");
+    }
+    assert_eq!(
+        letters(&shop, &["purge", "--processor", "biller", "--before", "now", "--yes"]),
+        "4 dead letters deleted\n"
+    );
+    assert_eq!(letters(&shop, &["purge", "--before", "1h ago", "--yes"]), "0 dead letters deleted\n");
+
+    let begin = SystemClock.wall().as_millis();
+    let redriven = letters(&shop, &["redrive", "--container", "shop/orders", "--rate", "2", "--key", "k0"]);
+    assert_eq!(redriven, "1 dead letter written again, 0 left\n");
+    let redriven = letters(&shop, &["redrive", "--container", "shop/orders", "--rate", "2"]);
+    assert_eq!(redriven, "3 dead letters written again, 0 left\n");
+    let millis = SystemClock.wall().as_millis() - begin;
+    assert!(millis >= 1000, "{millis} ms for three at two a second");
+}
+
+#[test]
+fn an_item_that_has_changed_since_is_written_again_with_overwrite_only() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let store = shop.store();
+    let load = |size: &str| {
+        let args =
+            ["load", "--store", &store, "--container", "shop/orders", "--count", "1", "--prefix", "o", "--size", size];
+        assert_good(&crate::process::run(&args));
+    };
+    load("100");
+    let reject =
+        ["--exec", "! grep -q '\"id\":\"o-0\"'", "--dead-letters", "shop/rejected", "--dead-letter-after", "1"];
+    let once = ["--max-items", "1", "--once", "--from", "beginning", "--log", "off"];
+    shop.says(&["run"], &[&reject[..], &once].concat());
+    load("2000");
+    let size = || {
+        let args = ["tail", "--store", &store, "--container", "shop/orders", "--from", "beginning", "--once", "--json"];
+        text(&crate::process::run(&[&args[..], &["--where", "c.id = 'o-0'"]].concat()).stdout).len()
+    };
+    assert!(size() > 2000);
+    let left = run(&shop, &["redrive", "--container", "shop/orders"]);
+    assert_eq!(left.status.code(), Some(1), "{}", text(&left.stdout));
+    assert!(text(&left.stdout).starts_with("0 dead letters written again, 1 left\n") && size() > 2000);
+    letters(&shop, &["redrive", "--container", "shop/orders", "--overwrite"]);
+    assert!(size() < 1000, "the version that failed is the newest again");
 }

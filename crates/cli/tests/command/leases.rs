@@ -1,5 +1,6 @@
 //! `leases release|export|import`: while hosts run, after one was killed, and on a copy of the store.
 
+use changefeed::core::{Clock as _, SystemClock};
 use serde_json::Value;
 
 use crate::{
@@ -42,7 +43,10 @@ fn a_living_owner_is_asked_and_keeps_a_lease_whose_batch_does_not_end() {
     let host = shop.host("w2", &["--exec", "sleep 60"]);
     shop.load(40);
     eventually("work", || shop.json(&["leases", "list"], &[]).as_array().unwrap().iter().all(|l| l["owner"] == "w2"));
+    let begin = SystemClock.wall().as_millis();
     let kept = shop.run(&["leases", "release"], &["--lease", "1", "--wait", "500ms"]);
+    let millis = SystemClock.wall().as_millis() - begin;
+    assert!((500..25_000).contains(&millis), "{millis} ms; the default is half a minute");
     assert_eq!(kept.status.code(), Some(1));
     assert!(text(&kept.stdout).contains("kept by its owner: try --force"), "{}", text(&kept.stdout));
     assert_eq!(shop.json(&["leases", "list"], &[])[1]["state"], "owned", "it is not left paused");
@@ -103,4 +107,21 @@ fn an_import_from_another_store_names_the_option_that_allows_it() {
     assert!(text(&no_file.unwrap().stderr).contains("read missing.json"));
     let verify = command(&["verify", "--store", &store]).output().unwrap();
     assert_good(&verify);
+}
+
+#[test]
+fn an_import_by_force_is_done_while_a_host_is_alive() {
+    let shop = Shop::served();
+    shop.load(20);
+    shop.says(&["run"], &["--print", "--once", "--from", "now", "--log", "warn"]);
+    shop.says(&["seek"], &["--to", "beginning"]);
+    let file = shop.folder.join("leases.json");
+    shop.says(&["leases", "export"], &["--to", &file]);
+    let host = shop.host("w1", &["--print"]);
+    eventually("all orders", || shop.lines("out").len() == 20);
+    shop.owns("w1", 4);
+    assert_eq!(shop.run(&["leases", "import"], &["--from", &file]).status.code(), Some(2));
+    shop.says(&["leases", "import"], &["--from", &file, "--force"]);
+    eventually("all orders again", || shop.lines("out").len() >= 40);
+    host.stop();
 }

@@ -1,5 +1,7 @@
 //! `lag`, `explain`, `leases`: exact texts, since people read them at night.
 
+use changefeed::core::{Clock as _, SystemClock};
+
 use crate::{
     process::{eventually, text},
     shop::Shop,
@@ -89,4 +91,32 @@ fn a_lease_is_shown_as_it_is_stored() {
     let output = crate::process::run(&[&args[..], &["--leases", "shop/leases"]].concat());
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((document["LeaseToken"].as_str(), document["Owner"].is_null()), (Some("1"), true), "{document}");
+}
+
+#[test]
+fn where_finds_the_dead_letter_of_an_item_if_it_may_look_there() {
+    let shop = Shop::in_folder();
+    let ledger = shop.load(1);
+    let reject = ["--exec", "false", "--dead-letters", "shop/rejected", "--dead-letter-after", "1", "--log", "off"];
+    shop.says(&["run"], &[&reject[..], &["--once", "--from", "beginning"]].concat());
+    let (id, _) = ledger[0].split_once(' ').unwrap();
+    let store = shop.store();
+    let place = ["--store", &store, "--container", "shop/orders", "--leases", "shop/leases", "--json"];
+    let found = |more: &[&str]| {
+        let output = crate::process::run(&[&["where", "mailer", id, "--key", "k0"], &place[..], more].concat());
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        found["dead_letters"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!((found(&[]), found(&["--dead-letters", "shop/rejected"])), (0, 1));
+}
+
+#[test]
+fn top_measures_for_as_long_as_the_interval_says() {
+    let shop = Shop::in_folder();
+    shop.load(4);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let begin = SystemClock.wall().as_millis();
+    // Exit code 1: nobody owns the leases.
+    assert_eq!(shop.run(&["top"], &["--once", "--interval", "1500ms"]).status.code(), Some(1));
+    assert!(SystemClock.wall().as_millis() - begin >= 1500);
 }

@@ -8,15 +8,20 @@ mod bad_input;
 mod config;
 mod copy;
 mod dead_letters;
+mod demo;
 mod exec;
 mod help;
 mod leases;
+mod load;
 mod look;
 mod man;
+mod processor_options;
 mod repair;
+mod screen;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod shop;
 mod signals;
+mod store_options;
 mod terminal;
 mod transfer;
 mod webhook;
@@ -27,3 +32,6 @@ mod http;
 #[path = "../serve/process.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod process;
+
+#[path = "../../../remote/tests/support/proxy.rs"]
+mod proxy;

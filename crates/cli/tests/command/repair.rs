@@ -44,3 +44,23 @@ fn a_paused_processor_rests_until_it_is_resumed() {
     eventually("the rest", || shop.lines("out").len() == 25);
     host.stop();
 }
+
+#[test]
+fn one_lease_is_moved_and_paused_alone() {
+    let shop = Shop::in_folder();
+    shop.load(40);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    assert_eq!(shop.says(&["pause"], &["--lease", "2"]), "1 lease paused: 2\n");
+    let states = shop.json(&["leases", "list"], &[]);
+    let states: Vec<&str> = states.as_array().unwrap().iter().map(|lease| lease["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["free", "free", "paused", "free"]);
+    shop.says(&["resume"], &["--lease", "2"]);
+    let moved = shop.says(&["seek"], &["--to", "beginning", "--lease", "1"]);
+    assert!(moved.contains("1 lease moved"), "{moved}");
+    let lag = shop.json(&["lag"], &[]);
+    let behind: Vec<bool> = lag["leases"].as_array().unwrap().iter().map(|lease| lease["changes"] != 0).collect();
+    assert_eq!(behind, [false, true, false, false], "{lag}");
+    // Forward again, past everything.
+    shop.says(&["seek"], &["--to", "now"]);
+    assert_eq!(shop.json(&["lag"], &[])["total"], 0);
+}

@@ -92,6 +92,38 @@ impl Shop {
         Host(self.command(&["run"], &more).stdout(out).stderr(Stdio::inherit()).spawn().unwrap())
     }
 
+    /// Starts a host of `mailer` from the beginning; what it prints goes to the file `out`, what it logs to `log`.
+    pub(crate) fn logged_host(&self, instance: &str, more: &[&str]) -> Host {
+        let file = |name: &str| File::create(self.folder.path().join(name)).unwrap();
+        let more = [&["--instance", instance, "--from", "beginning"], more].concat();
+        Host(self.command(&["run"], &more).stdout(file("out")).stderr(file("log")).spawn().unwrap())
+    }
+
+    /// Waits until the host has logged a line with this text; the line.
+    pub(crate) fn logs(&self, text: &str) -> String {
+        let mut found = None;
+        eventually(&format!("{text:?} in the log"), || {
+            found = self.lines("log").into_iter().find(|line| line.contains(text));
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// The owners of the leases of `mailer`; none where a lease is free.
+    pub(crate) fn owners(&self) -> Vec<Option<String>> {
+        let output = self.run(&["leases", "list"], &["--json"]);
+        let leases: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let leases = leases.as_array().cloned().unwrap_or_default();
+        leases.iter().map(|lease| lease["owner"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Waits until a host owns so many leases of `mailer`.
+    pub(crate) fn owns(&self, instance: &str, count: usize) {
+        eventually(&format!("{instance} owning {count} leases"), || {
+            self.owners().iter().filter(|owner| owner.as_deref() == Some(instance)).count() == count
+        });
+    }
+
     /// The lines of a file in the folder; one that is being written does not count yet.
     pub(crate) fn lines(&self, file: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_default();

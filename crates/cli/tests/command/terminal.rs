@@ -5,6 +5,7 @@ use std::{
     net::TcpListener,
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Mutex},
+    thread::JoinHandle,
 };
 
 use crate::{
@@ -13,15 +14,16 @@ use crate::{
 };
 
 /// A command on a terminal of its own, gone when its test ends.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: ChildStdin,
     shown: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Terminal {
     /// Starts the command on a terminal of so many columns.
-    fn start(columns: u16, args: &[&str]) -> Self {
+    pub(crate) fn start(columns: u16, args: &[&str]) -> Self {
         let quoted = |word: &&str| format!("'{}'", word.replace('\'', "'\\''"));
         let line: Vec<String> = [env!("CARGO_BIN_EXE_changefeed")].iter().chain(args).map(quoted).collect();
         // The shell says how the command ended; `script` was seen to end with 2, perhaps the number of the signal.
@@ -38,17 +40,17 @@ impl Terminal {
             .expect("script, of bsdutils, must be installed");
         let shown = Arc::new(Mutex::new(Vec::new()));
         let (own, mut out) = (Arc::clone(&shown), child.stdout.take().unwrap());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut part = [0; 4096];
             while let Ok(count @ 1..) = out.read(&mut part) {
                 own.lock().unwrap().extend_from_slice(&part[..count]);
             }
         });
-        Self { keys: child.stdin.take().unwrap(), child, shown }
+        Self { keys: child.stdin.take().unwrap(), child, shown, reader: Some(reader) }
     }
 
     /// Everything that was shown, escapes included.
-    fn raw(&self) -> String {
+    pub(crate) fn raw(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
@@ -57,18 +59,20 @@ impl Terminal {
         eventually(&format!("{text:?} on the terminal"), || self.raw().contains(text));
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();
     }
 
     /// Waits for the end: the exit code, and everything that was shown.
-    fn ended(mut self) -> (Option<i32>, String) {
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let mut status = None;
         eventually("the end of the command", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
+        // What was written last may not have been read yet.
+        self.reader.take().unwrap().join().unwrap();
         (status.unwrap().code(), self.raw())
     }
 }

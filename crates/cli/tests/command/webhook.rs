@@ -130,8 +130,9 @@ fn a_receiver_that_fails_redirects_or_hangs_gets_the_same_batch_again() {
         _ => answer(stream, "200 OK"),
     });
     let options = ["--allow-private", "--webhook-timeout", "2s"];
-    let host = shop.host("a", &[&["--webhook", &receiver.url], &options[..]].concat());
+    let host = shop.logged_host("a", &[&["--webhook", &receiver.url], &options[..]].concat());
     eventually("a fourth attempt", || receiver.calls().len() >= 4);
+    shop.logs("did not answer within 2s");
     shop.catches_up();
     host.stop();
     assert_eq!(changes(&receiver.changes(3)), ledger);

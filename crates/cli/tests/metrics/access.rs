@@ -77,3 +77,15 @@ fn metrics_that_others_could_read_need_a_key_or_a_word() {
     let said = refused(&["--metrics", &taken.local_addr().unwrap().to_string()]);
     assert!(said.contains("choose another address with --metrics"), "{said}");
 }
+
+#[test]
+fn metrics_that_are_open_are_shown_under_any_name() {
+    let shop = crate::shop::Shop::served();
+    shop.load(1);
+    let port = free_port().port();
+    let host = shop.host("a", &["--print", "--metrics-open", "--metrics", &format!("0.0.0.0:{port}")]);
+    let ask = || get(([127, 0, 0, 1], port).into(), "/metrics", &[("host", "metrics.example.com")]);
+    eventually("the endpoint", || ask().is_some());
+    assert_eq!(ask().unwrap().0, 200);
+    host.stop();
+}

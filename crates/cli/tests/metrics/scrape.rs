@@ -5,6 +5,8 @@ use std::{
     net::SocketAddr,
 };
 
+use changefeed::core::{Clock as _, SystemClock};
+
 use crate::{
     http::{free_port, get},
     process::eventually,
@@ -84,4 +86,20 @@ fn the_text_format_is_read_as_prometheus_reads_it() {
     assert_eq!(found.keys().collect::<Vec<_>>(), ["a_seconds", "b_total"]);
     assert_eq!(found["a_seconds"].labels.iter().collect::<Vec<_>>(), ["p"]);
     assert_eq!(found["b_total"].kind, "counter");
+}
+
+#[test]
+fn the_lag_is_measured_as_often_as_the_lag_interval_says() {
+    // Nothing is handled: the lag is what was written. The interval is a tenth of a second.
+    let observed = Observed::start(&["--exec", "exit 1"]);
+    observed.shows("changefeed_processor_lag_changes{processor=\"mailer\"} 20");
+    let begin = SystemClock.wall().as_millis();
+    for written in 21..26 {
+        observed.shop.load(1);
+        observed.shows(&format!("changefeed_processor_lag_changes{{processor=\"mailer\"}} {written}"));
+    }
+    let seconds = (SystemClock.wall().as_millis() - begin) / 1000;
+    // By default five measurements take at least 40 s.
+    assert!(seconds < 35, "{seconds} s");
+    observed.host.stop();
 }

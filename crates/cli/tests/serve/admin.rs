@@ -184,3 +184,27 @@ fn throttling_and_faults_come_and_go_by_url() {
     let strict = Server::start(&["--store", "memory"]);
     assert_refused(&on(&strict.endpoint(), "fault", &["--status", "500"]), &["--allow-faults"]);
 }
+
+#[test]
+fn throttling_and_faults_meet_the_requests_that_are_meant_with_the_answer_that_is_meant() {
+    let folder = Folder::new();
+    let (_, server) = filled(&folder);
+    let url = server.endpoint();
+    let mut client = Http::connect(server.address()).unwrap();
+    let mut read = || client.send("GET", "/dbs/db/colls/c/docs", &[], "").unwrap();
+    let throttle = |container: &str| {
+        on(&url, "throttle", &["--seconds", "60", "--retry-after-ms", "1234", "--container", container])
+    };
+    assert_eq!(throttle("db/other").status.code(), Some(0));
+    assert_eq!(read().status, 200, "another container is meant");
+    assert_eq!(throttle("db/c").status.code(), Some(0));
+    let answer = read();
+    assert_eq!((answer.status, answer.retry_after_ms.as_deref()), (429, Some("1234")), "{answer:?}");
+    assert_eq!(on(&url, "fault", &["--clear"]).status.code(), Some(0));
+    assert_eq!(read().status, 200);
+    let fault = ["--status", "410", "--substatus", "1002", "--count", "2", "--method", "GET"];
+    assert_eq!(on(&url, "fault", &fault).status.code(), Some(0));
+    let answers = [read(), read(), read()].map(|answer| (answer.status, answer.substatus));
+    let gone = (410, Some("1002".to_owned()));
+    assert_eq!(answers, [gone.clone(), gone, (200, None)]);
+}

@@ -16,6 +16,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) etag: Option<String>,
     pub(crate) continuation: Option<String>,
+    pub(crate) substatus: Option<String>,
+    pub(crate) retry_after_ms: Option<String>,
     pub(crate) body: Value,
 }
 
@@ -80,7 +82,9 @@ impl Http {
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body)?;
         let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
-        Ok(Answer { status, etag: header("etag"), continuation: header("x-ms-continuation"), body })
+        let (etag, continuation) = (header("etag"), header("x-ms-continuation"));
+        let (substatus, retry_after_ms) = (header("x-ms-substatus"), header("x-ms-retry-after-ms"));
+        Ok(Answer { status, etag, continuation, substatus, retry_after_ms, body })
     }
 
     /// Makes the container `db/c`.

@@ -4,6 +4,7 @@
 
 mod admin;
 mod durability;
+mod effects;
 mod http;
 mod options;
 mod process;

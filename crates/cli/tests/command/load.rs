@@ -1,0 +1,91 @@
+//! `load`: as many items, of such a size, under such keys, as fast as it was asked for.
+
+use std::{collections::BTreeSet, process::Stdio, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    process::{command, eventually, run, text},
+    proxy::{Fault, Proxy},
+    shop::{Shop, assert_good},
+};
+
+#[test]
+fn items_and_their_container_are_as_the_options_say() {
+    let shop = Shop::in_folder();
+    let store = shop.store();
+    let place = ["--store", &store, "--container", "shop/orders"];
+    let wanted = ["--count", "30", "--prefix", "order", "--size", "900", "--keys", "7"];
+    let container = ["--partition-key", "/address/city", "--ranges", "3", "--create", "--json"];
+    let loaded = run(&[&["load"], &place[..], &wanted, &container].concat());
+    assert_good(&loaded);
+    let loaded: Value = serde_json::from_slice(&loaded.stdout).unwrap();
+    assert_eq!((&loaded["written"], &loaded["container"]), (&30.into(), &"shop/orders".into()), "{loaded}");
+
+    let ranges = run(&[&["ranges", "--json"], &place[..]].concat());
+    assert_eq!(serde_json::from_slice::<Value>(&ranges.stdout).unwrap().as_array().unwrap().len(), 3);
+    let tail = run(&[&["tail", "--from", "beginning", "--once", "--json"], &place[..]].concat());
+    let mut ids = BTreeSet::new();
+    let mut keys = BTreeSet::new();
+    for line in text(&tail.stdout).lines() {
+        let mut change: Value = serde_json::from_str(line).unwrap();
+        let item = change["item"].as_object_mut().unwrap();
+        item.retain(|name, _| !name.starts_with('_'));
+        ids.insert(item["id"].as_str().unwrap().to_owned());
+        keys.insert(item["address"]["city"].as_str().unwrap().to_owned());
+        let size = change["item"].to_string().len();
+        assert!((850..=950).contains(&size), "{size} bytes: {change}");
+    }
+    assert_eq!(ids, (0..30).map(|number| format!("order-{number}")).collect());
+    assert_eq!(keys, (0..7).map(|number| format!("k{number}")).collect());
+    let of_one = run(&[&["tail", "--from", "beginning", "--once", "--key", "k6"], &place[..]].concat());
+    assert_eq!(text(&of_one.stdout).lines().count(), 4, "items 6, 13, 20 and 27: the path is the partition key");
+}
+
+#[test]
+fn items_come_no_faster_than_the_rate() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let args = ["load", "--store", &shop.store(), "--container", "shop/orders", "--count", "21", "--rate", "20"];
+    let output = run(&[&args[..], &["--json"]].concat());
+    assert_good(&output);
+    let loaded: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(loaded["seconds"].as_f64().unwrap() >= 1.0, "{loaded}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_writes_are_under_way_as_concurrency_says() {
+    let shop = Shop::served();
+    shop.load(1);
+    let proxy = Proxy::start(shop.address()).await;
+    proxy.inject("write", Fault::Stalled(Duration::from_secs(600)), usize::MAX);
+    let endpoint = proxy.endpoint();
+    let place = ["load", "--store", &endpoint, "--container", "shop/orders", "--count", "100"];
+    for concurrency in [1, 20] {
+        let before = proxy.count("write");
+        let mut load = command(&[&place[..], &["--concurrency", &concurrency.to_string()]].concat());
+        let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // None of them is answered, so that no other follows.
+        eventually("writes under way", || proxy.count("write") >= before + concurrency);
+        assert_eq!(proxy.count("write"), before + concurrency);
+        load.kill().unwrap();
+        drop(load.wait());
+    }
+}
+
+#[test]
+fn the_ledger_has_each_acknowledged_write() {
+    let shop = Shop::in_folder();
+    let ledger = shop.folder.join("ledger");
+    let args = ["load", "--store", &shop.store(), "--container", "shop/orders", "--create", "--ledger", &ledger];
+    for (prefix, lines) in [("a", 5), ("b", 10)] {
+        assert_good(&run(&[&args[..], &["--count", "5", "--prefix", prefix]].concat()));
+        assert_eq!(shop.lines("ledger").len(), lines, "it is appended to");
+    }
+    let ids: BTreeSet<String> =
+        shop.lines("ledger").iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(
+        ids,
+        ["a", "b"].iter().flat_map(|prefix| (0..5).map(move |number| format!("{prefix}-{number}"))).collect()
+    );
+}
