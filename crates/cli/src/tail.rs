@@ -96,6 +96,7 @@ async fn pull(args: &TailArgs, container: &Container) -> Result<Pull> {
     // A bookmark stands after a page: a page that is printed in part would have its rest passed over.
     let most = if args.max.is_some() && args.bookmark.is_some() { 1 } else { 1000 };
     if let Some(bookmark) = args.bookmark.as_deref().map(saved).transpose()?.flatten() {
+        check_bookmark(args, container, &bookmark).await?;
         return Ok(Pull::resume(container, &bookmark)?.mode(mode).max_items(most));
     }
     let start = StartFrom::from(args.from);
@@ -111,6 +112,33 @@ async fn pull(args: &TailArgs, container: &Container) -> Result<Pull> {
         (None, None) => Pull::container(container, start),
     };
     Ok(pull.mode(mode).max_items(most))
+}
+
+/// Refuses a bookmark of other keys than those that the arguments name. A range that has been split since is no longer
+/// there, and its bookmark goes on in its children.
+async fn check_bookmark(args: &TailArgs, container: &Container, bookmark: &Bookmark) -> Result<()> {
+    let (option, wanted) = match (&args.key, &args.range) {
+        (Some(key), _) => {
+            let range = container.identity().partition_key.key_range(&partition_key(key)?)?;
+            (format!("--key {key}"), Some(range))
+        }
+        (None, Some(id)) => {
+            let ranges = container.feed_ranges().await?;
+            let found = ranges.into_iter().find(|found| found.id.to_string() == *id);
+            (format!("--range {id}"), found.map(|found| found.range))
+        }
+        (None, None) => return Ok(()),
+    };
+    let (Some(wanted), Some(file)) = (wanted, &args.bookmark) else { return Ok(()) };
+    if bookmark.range().as_ref() == Some(&wanted) {
+        return Ok(());
+    }
+    let message = format!(
+        "the bookmark {} was made for other keys than {option}: pass another file, or leave {option} out to go on with \
+         the keys of the bookmark",
+        file.display()
+    );
+    Err(message.into())
 }
 
 /// A partition key as it is typed: a JSON array of its values, or a text.

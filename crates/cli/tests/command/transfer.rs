@@ -39,6 +39,17 @@ fn what_goes_in_comes_out(shop: &Shop) {
     let of_one_key = tail(shop, &["--key", "k7"]);
     assert_eq!(of_one_key.len(), 3, "numbers 7, 107, 207");
     assert_eq!(tail(shop, &["--key", "[\"k7\"]"]), of_one_key);
+    let of_k7 = shop.folder.join("bookmark-of-k7");
+    assert_eq!(tail(shop, &["--key", "k7", "--bookmark", &of_k7, "--max", "1"]), of_one_key[..1]);
+    assert_eq!(tail(shop, &["--key", "k7", "--bookmark", &of_k7, "--max", "1"]), of_one_key[1..2]);
+    for (option, value) in [("--key", "k8"), ("--range", "0")] {
+        let args = ["tail", "--store", &shop.store(), "--container", "shop/orders", "--once", option, value];
+        let output = command(&[&args[..], &["--bookmark", &of_k7]].concat()).output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
+        let expected = format!("was made for other keys than {option} {value}: pass another file");
+        assert!(text(&output.stderr).contains(&expected), "{}", text(&output.stderr));
+    }
+    assert_eq!(tail(shop, &["--bookmark", &of_k7]), of_one_key[2..], "the keys of the bookmark");
     let by_range: usize = (0..4).map(|range| tail(shop, &["--range", &range.to_string()]).len()).sum();
     assert_eq!(by_range, 300);
 }

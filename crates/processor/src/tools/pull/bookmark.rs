@@ -3,7 +3,9 @@
 use std::{fmt, str::FromStr};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use changefeed_core::{Continuation, Error, ErrorKind, Mode, ResourceId, Result, StartFrom, StoreId, Timestamp};
+use changefeed_core::{
+    Continuation, Error, ErrorKind, FeedRange, Mode, ResourceId, Result, StartFrom, StoreId, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::range_position::RangePosition;
@@ -45,6 +47,14 @@ impl Bookmark {
     /// The mode it was made in.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The keys that it covers, from the first to the last; `None` if it covers none.
+    pub fn range(&self) -> Option<FeedRange> {
+        let ranges = || self.positions.iter().map(|position| &position.range);
+        let first = ranges().map(FeedRange::min_inclusive).min()?;
+        let last = ranges().map(FeedRange::max_exclusive).max()?;
+        FeedRange::new(first.clone(), last.clone()).ok()
     }
 
     pub(super) fn positions(&self) -> &[RangePosition] {
