@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     health::HealthReport,
-    index::{container::ContainerIndex, feed::FeedLog},
+    index::{container::ContainerIndex, expiry::ByTime, feed::FeedLog},
     log::buffers::Buffers,
     state::State,
     vfs::Vfs,
@@ -44,7 +44,24 @@ pub(crate) struct Inner {
     pub(crate) maintenance: Mutex<Maintenance>,
     pub(crate) maintenance_due: Condvar,
     /// See [`Inner::discard`].
-    discarded: Mutex<(Vec<FeedLog>, Vec<ContainerIndex>)>,
+    discarded: Mutex<Discarded>,
+}
+
+/// Parts of indexes that are gone. They may be so large that neither commits nor readers should wait until they are dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Discarded {
+    /// Of ranges that are gone.
+    pub(crate) feeds: Vec<FeedLog>,
+    /// Of deleted containers.
+    pub(crate) indexes: Vec<ContainerIndex>,
+    /// Of containers without a default time to live.
+    pub(crate) expiring: Vec<ByTime>,
+}
+
+impl Discarded {
+    fn is_empty(&self) -> bool {
+        self.feeds.is_empty() && self.indexes.is_empty() && self.expiring.iter().all(ByTime::is_empty)
+    }
 }
 
 /// What the maintenance thread is asked for.
@@ -106,15 +123,15 @@ impl Inner {
         }
     }
 
-    /// Drops feeds of ranges that are gone and indexes of deleted containers, whose records are dead now. They may be so
-    /// large that neither commits nor readers should wait for it: the maintenance thread does it.
-    pub(crate) fn discard(&self, feeds: Vec<FeedLog>, indexes: Vec<ContainerIndex>) {
-        if feeds.is_empty() && indexes.is_empty() {
+    /// Drops parts of indexes; the records of deleted containers are dead now. The maintenance thread does it.
+    pub(crate) fn discard(&self, gone: Discarded) {
+        if gone.is_empty() {
             return;
         }
         let mut discarded = self.discarded.lock();
-        discarded.0.extend(feeds);
-        discarded.1.extend(indexes);
+        discarded.feeds.extend(gone.feeds);
+        discarded.indexes.extend(gone.indexes);
+        discarded.expiring.extend(gone.expiring);
         drop(discarded);
         match self.mode {
             ExecutionMode::Threads => self.maintenance_wanted(),
@@ -124,7 +141,7 @@ impl Inner {
 
     /// Before compaction, which gives records other places.
     pub(crate) fn drop_discarded(&self) {
-        let (_, indexes) = std::mem::take(&mut *self.discarded.lock());
+        let Discarded { indexes, .. } = std::mem::take(&mut *self.discarded.lock());
         for index in indexes {
             let mut entries = index.entries().peekable();
             while entries.peek().is_some() {
