@@ -160,3 +160,125 @@ impl Expiry {
 fn after_seconds(time: u64, seconds: u32) -> u64 {
     time.saturating_add(u64::from(seconds) * 1000)
 }
+
+#[cfg(test)]
+mod tests {
+    use changefeed_core::{FeedRange, ItemId, PhysicalRange, RangeId};
+
+    use super::*;
+    use crate::{
+        format::record::{ChangeId, RecordHeader, RecordKind},
+        index::{
+            Location,
+            container::{ContainerIndex, History},
+            horizon::Horizon,
+            range::RangeStart,
+        },
+    };
+
+    const DAY: TimeToLive = TimeToLive::Seconds(86_400);
+
+    fn start(id: u64, min: u8, max: u8, lsn: u64) -> RangeStart {
+        let range = FeedRange::new(Epk::from_bytes(&[min]), Epk::from_bytes(&[max])).unwrap();
+        let horizon = Horizon::new(range.clone(), 0);
+        RangeStart { physical: PhysicalRange { id: RangeId::from(id), range, parents: Vec::new() }, lsn, horizon }
+    }
+
+    /// Writes or deletes an item of a random key.
+    fn write(index: &mut ContainerIndex, random: &mut fastrand::Rng) {
+        let id = ItemId::new(random.u8(0..20).to_string()).unwrap();
+        let key = Arc::new(Key::new(Epk::from_bytes(&[random.u8(1..100)]), id));
+        let kind = if index.item(&key).is_some() && random.bool() { RecordKind::Delete } else { RecordKind::Put };
+        let lsn = index.range_of(&key.epk).unwrap().lsn + 1;
+        let header = RecordHeader {
+            kind,
+            container: 1,
+            change_id: ChangeId { lsn, op: 0 },
+            previous: ChangeId::default(),
+            document_number: index.number + 1,
+            timestamp: random.u64(0..1000),
+            ttl: if kind == RecordKind::Put { random.i32(-1..3) } else { 0 },
+        };
+        index.apply(Entry::new(&header, key, Location { segment: 1, offset: 0, bytes: 1 }), &mut |_| {});
+    }
+
+    /// Asserts that exactly the items of the container are listed.
+    fn check(index: &ContainerIndex) {
+        let mut wanted = Expiry::new(index.expiry.time_to_live());
+        index.entries().filter(|entry| entry.is_item()).for_each(|entry| wanted.insert(entry));
+        assert!(index.expiry.is_complete());
+        assert_eq!((&index.expiry.own, &index.expiry.defaulted), (&wanted.own, &wanted.defaulted));
+    }
+
+    fn filled(seed: u64, history: History) -> (ContainerIndex, fastrand::Rng) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut index = ContainerIndex::new(vec![start(0, 0, 50, 0), start(1, 50, 200, 0)], history, TimeToLive::Off);
+        (0..3000).for_each(|_| write(&mut index, &mut random));
+        (index, random)
+    }
+
+    #[test]
+    fn one_slice_looks_at_a_bounded_number_of_entries() {
+        let (mut index, _) = filled(0, History::Milliseconds(1_000_000));
+        let entries = index.ranges().iter().map(|range| range.feed.all().count()).sum::<usize>();
+        assert!(index.change_settings(index.history, DAY).is_empty());
+        let mut slices = 0;
+        while index.list_expiring(100) == 0 {
+            slices += 1;
+            assert!(index.expiry.defaulted.len() <= 100 * slices);
+        }
+        assert_eq!(slices, entries / 100);
+        check(&index);
+        // Another number of seconds moves nothing, and no default at all gives the list away.
+        assert!(index.change_settings(index.history, TimeToLive::Seconds(5)).is_empty());
+        check(&index);
+        assert!(!index.change_settings(index.history, TimeToLive::ItemsOnly).is_empty());
+        check(&index);
+    }
+
+    #[test]
+    fn writes_splits_and_further_changes_while_items_are_listed_give_the_same_as_at_rest() {
+        for seed in 0..30 {
+            let history = if seed % 2 == 0 { History::Off } else { History::Milliseconds(700) };
+            let (mut index, mut random) = filled(seed, history);
+            drop(index.change_settings(history, DAY));
+            for step in 0..60 {
+                (0..random.u32(0..40)).for_each(|_| write(&mut index, &mut random));
+                let newest = index.newest();
+                match step {
+                    10 => drop(index.change_settings(history, TimeToLive::Off)),
+                    15 => drop(index.change_settings(history, TimeToLive::Seconds(9))),
+                    20 => drop(index.relayout(vec![start(2, 0, 200, newest)])),
+                    30 => drop(index.change_settings(history, DAY)),
+                    35 => drop(index.relayout(vec![start(3, 0, 20, newest), start(4, 20, 200, newest)])),
+                    _ => drop(index.list_expiring(100)),
+                }
+            }
+            // However much is written, the listing ends.
+            let ended = (0..100).any(|_| {
+                (0..200).for_each(|_| write(&mut index, &mut random));
+                index.list_expiring(100) > 0
+            });
+            assert!(ended);
+            check(&index);
+            (0..500).for_each(|_| write(&mut index, &mut random));
+            check(&index);
+        }
+    }
+
+    #[test]
+    fn items_expire_in_the_order_of_their_times() {
+        let (mut index, _) = filled(1, History::Off);
+        for time_to_live in [TimeToLive::Off, TimeToLive::ItemsOnly, TimeToLive::Seconds(1)] {
+            drop(index.change_settings(History::Off, time_to_live));
+            index.list_expiring(usize::MAX);
+            for now in [0, 900, 1000, 1500, 2500, 10_000] {
+                let time = |key: &Arc<Key>| index.item(key).and_then(|entry| index.expiry.expires_at(entry));
+                let times: Vec<_> = index.expiry.expired(now).map(|key| time(key).expect("it expires")).collect();
+                assert!(times.is_sorted());
+                let items = index.entries().filter(|entry| entry.is_item());
+                assert_eq!(times.len(), items.filter(|entry| index.is_expired(entry, now)).count());
+            }
+        }
+    }
+}
