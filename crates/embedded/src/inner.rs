@@ -6,13 +6,7 @@ use changefeed_core::{Clock, Result, StoreId};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use tokio::sync::oneshot;
 
-use crate::{
-    health::HealthReport,
-    index::{container::ContainerIndex, expiry::ByTime, feed::FeedLog},
-    log::buffers::Buffers,
-    state::State,
-    vfs::Vfs,
-};
+use crate::{health::HealthReport, index::discarded::Discarded, log::buffers::Buffers, state::State, vfs::Vfs};
 
 /// A segment is at least this long, also in a small store.
 pub(crate) const SMALLEST_SEGMENT_BYTES: u64 = 1024 * 1024;
@@ -45,23 +39,6 @@ pub(crate) struct Inner {
     pub(crate) maintenance_due: Condvar,
     /// See [`Inner::discard`].
     discarded: Mutex<Discarded>,
-}
-
-/// Parts of indexes that are gone. They may be so large that neither commits nor readers should wait until they are dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Discarded {
-    /// Of ranges that are gone.
-    pub(crate) feeds: Vec<FeedLog>,
-    /// Of deleted containers.
-    pub(crate) indexes: Vec<ContainerIndex>,
-    /// Of containers without a default time to live.
-    pub(crate) expiring: Vec<ByTime>,
-}
-
-impl Discarded {
-    fn is_empty(&self) -> bool {
-        self.feeds.is_empty() && self.indexes.is_empty() && self.expiring.iter().all(ByTime::is_empty)
-    }
 }
 
 /// What the maintenance thread is asked for.
@@ -128,11 +105,7 @@ impl Inner {
         if gone.is_empty() {
             return;
         }
-        let mut discarded = self.discarded.lock();
-        discarded.feeds.extend(gone.feeds);
-        discarded.indexes.extend(gone.indexes);
-        discarded.expiring.extend(gone.expiring);
-        drop(discarded);
+        self.discarded.lock().extend(gone);
         match self.mode {
             ExecutionMode::Threads => self.maintenance_wanted(),
             ExecutionMode::Inline => self.drop_discarded(),

@@ -16,11 +16,11 @@ use crate::{
     index::{
         Entry, Key, Location,
         container::{ContainerIndex, History},
+        discarded::Discarded,
         horizon::Horizon,
         range::{RangeStart, Watermark},
         rebuild::Records,
     },
-    inner::Discarded,
     log::{Segments, recent::Recent},
 };
 

@@ -237,7 +237,8 @@ async fn splits_merges_and_further_changes_during_a_change_lose_no_item_and_leav
         catalog.merge("d", "c", [&children[0].id, &children[1].id]),
         catalog.replace_container("d", spec(TimeToLive::Seconds(7201), None)),
     );
-    (merged.expect("merge"), changed.expect("replace"));
+    merged.expect("merge");
+    changed.expect("replace");
     for key in 0..KEYS / 2 {
         container.upsert(&json!({"id": "0", "pk": format!("k{key}")})).await.expect("write");
     }
@@ -262,7 +263,8 @@ async fn a_container_that_is_deleted_during_a_change_is_gone() {
     let catalog = engine.catalog();
     let (changed, deleted) =
         tokio::join!(catalog.replace_container("d", spec(ONE, None)), catalog.delete_container("d", "c"));
-    (changed.expect("replace"), deleted.expect("delete"));
+    changed.expect("replace");
+    deleted.expect("delete");
     folder.1.advance(HOUR);
     engine.expire().await.expect("expire");
     assert_eq!(container.feed_ranges().await.expect_err("it is gone").kind(), ErrorKind::ContainerNotFound);

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     descriptor::{CATALOG, Descriptor, RetiredDescriptor},
     format::record::ChangeId,
-    index::{Key, range::RangeStart},
-    inner::{Discarded, Inner},
+    index::{Key, discarded::Discarded, range::RangeStart},
+    inner::Inner,
     log::writer::FrameBuffer,
 };
 

@@ -7,8 +7,8 @@ use super::{
     committer::Committer,
 };
 use crate::{
-    index::range::RangeStart,
-    inner::{Discarded, Inner},
+    index::{discarded::Discarded, range::RangeStart},
+    inner::Inner,
 };
 
 /// So many entries are copied under the lock at once: about a millisecond.
