@@ -218,7 +218,8 @@ impl EmbeddedContainer {
                 let older: Vec<RecordRead> = older.collect();
                 let files = files(&state.segments, current.iter().chain(&older));
                 let physical = range.physical.id.clone();
-                let remaining = request.count_remaining.then(|| select::count(index, range, &page_request, &position));
+                let remaining =
+                    if request.count_remaining { select::count(index, range, &page_request, &position) } else { None };
                 let newest = range.lsn;
                 Ok(Some(SelectedPage { changes, current, older, files, position, newest, remaining, physical }))
             }
@@ -351,8 +352,8 @@ impl Backend for EmbeddedContainer {
             let state = self.threads.inner().state.read();
             let (_, index) = state.container(self.number, &self.name)?;
             // Most items never expire: what time it is does not matter then.
-            let is_expired = |entry: &Entry| index.expires_at(entry).is_some_and(|at| at <= self.now());
-            let entry = index.item(&own).filter(|entry| !is_expired(entry)).cloned();
+            let now = self.now();
+            let entry = index.item(&own).filter(|entry| !index.is_expired(entry, now)).cloned();
             entry.map(|entry| {
                 let read = self.record_read(&entry, &mut state.recent.search());
                 let file = read.body.is_none().then(|| state.segments.file(entry.location.segment)).flatten();

@@ -243,7 +243,7 @@ impl Engine {
     }
 
     /// Deletes items whose time to live is over, and lets go of versions out of retention, now instead of within half
-    /// a second.
+    /// a second. Returns when all are gone; writes continue meanwhile.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the store was closed or stopped itself.

@@ -6,13 +6,7 @@ use changefeed_core::{Clock, Result, StoreId};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use tokio::sync::oneshot;
 
-use crate::{
-    health::HealthReport,
-    index::{container::ContainerIndex, feed::FeedLog},
-    log::buffers::Buffers,
-    state::State,
-    vfs::Vfs,
-};
+use crate::{health::HealthReport, index::discarded::Discarded, log::buffers::Buffers, state::State, vfs::Vfs};
 
 /// A segment is at least this long, also in a small store.
 pub(crate) const SMALLEST_SEGMENT_BYTES: u64 = 1024 * 1024;
@@ -44,7 +38,7 @@ pub(crate) struct Inner {
     pub(crate) maintenance: Mutex<Maintenance>,
     pub(crate) maintenance_due: Condvar,
     /// See [`Inner::discard`].
-    discarded: Mutex<(Vec<FeedLog>, Vec<ContainerIndex>)>,
+    discarded: Mutex<Discarded>,
 }
 
 /// What the maintenance thread is asked for.
@@ -106,16 +100,12 @@ impl Inner {
         }
     }
 
-    /// Drops feeds of ranges that are gone and indexes of deleted containers, whose records are dead now. They may be so
-    /// large that neither commits nor readers should wait for it: the maintenance thread does it.
-    pub(crate) fn discard(&self, feeds: Vec<FeedLog>, indexes: Vec<ContainerIndex>) {
-        if feeds.is_empty() && indexes.is_empty() {
+    /// Drops parts of indexes; the records of deleted containers are dead now. The maintenance thread does it.
+    pub(crate) fn discard(&self, gone: Discarded) {
+        if gone.is_empty() {
             return;
         }
-        let mut discarded = self.discarded.lock();
-        discarded.0.extend(feeds);
-        discarded.1.extend(indexes);
-        drop(discarded);
+        self.discarded.lock().extend(gone);
         match self.mode {
             ExecutionMode::Threads => self.maintenance_wanted(),
             ExecutionMode::Inline => self.drop_discarded(),
@@ -124,7 +114,7 @@ impl Inner {
 
     /// Before compaction, which gives records other places.
     pub(crate) fn drop_discarded(&self) {
-        let (_, indexes) = std::mem::take(&mut *self.discarded.lock());
+        let Discarded { indexes, .. } = std::mem::take(&mut *self.discarded.lock());
         for index in indexes {
             let mut entries = index.entries().peekable();
             while entries.peek().is_some() {

@@ -16,7 +16,7 @@ use crate::{
     index::{
         Entry, Key, Location,
         container::{ContainerIndex, History},
-        feed::FeedLog,
+        discarded::Discarded,
         horizon::Horizon,
         range::{RangeStart, Watermark},
         rebuild::Records,
@@ -79,30 +79,25 @@ impl State {
         }
     }
 
-    /// Takes in a descriptor that was written. Returns the feeds of ranges that are gone: to be dropped without a lock.
-    pub(crate) fn describe(&mut self, descriptor: Descriptor, now: u64) -> Result<Vec<FeedLog>> {
-        let mut gone = Vec::new();
+    /// Takes in a descriptor that was written. What is gone is added to `discarded`.
+    pub(crate) fn describe(&mut self, descriptor: Descriptor, discarded: &mut Discarded) -> Result<()> {
         match descriptor {
             Descriptor::Database(database) => drop(self.databases.insert(database.name.clone(), database)),
             Descriptor::Container(container) => {
                 let ranges = container.layout()?;
                 let (history, time_to_live) = (container.history(), container.time_to_live());
-                let Self { segments, indexes, .. } = self;
-                let index = indexes
-                    .entry(container.number)
-                    .or_insert_with(|| ContainerIndex::new(ranges.clone(), history, time_to_live));
-                if (index.history, index.time_to_live) != (history, time_to_live) {
-                    index.settle(history, time_to_live, now, &mut |location| segments.mark_dead(location));
-                }
+                let index = self.indexes.entry(container.number);
+                let index = index.or_insert_with(|| ContainerIndex::new(ranges.clone(), history, time_to_live));
+                discarded.expiring.push(index.change_settings(history, time_to_live));
                 index.number = index.number.max(container.numbered);
-                gone = index.relayout(ranges);
+                discarded.feeds.extend(index.relayout(ranges));
                 self.containers.insert(container.number, Arc::new(container));
             }
             Descriptor::Retired(retired) => {
                 self.retired.insert((retired.database_name.clone(), retired.name.clone()), retired);
             }
         }
-        Ok(gone)
+        Ok(())
     }
 
     /// Makes the index of a container from its records.
@@ -204,7 +199,7 @@ impl Rebuild {
                 let settings = (container.history(), container.time_to_live());
                 state.index(container.number, container.layout()?, settings, records, now);
             }
-            state.describe(descriptor, now)?;
+            state.describe(descriptor, &mut Discarded::default())?;
         }
         // What retention still holds is needed.
         for (container, entry) in &claims {

@@ -270,7 +270,7 @@ impl Drop for EndOfCommits<'_> {
         // Their callers see the answer's sender go.
         queue.commands.clear();
         drop(queue);
-        self.0.committer.lock().abandon_relayouts();
+        self.0.committer.lock().abandon();
     }
 }
 

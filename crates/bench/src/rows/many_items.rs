@@ -1,5 +1,5 @@
-//! Containers with many small items: how long writes wait while a range splits or merges, and how long a restart takes
-//! with many ranges.
+//! Containers with many small items: how long writes wait while a range splits or merges or the time to live changes, and
+//! how long a restart takes with many ranges.
 
 use std::{
     path::Path,
@@ -7,7 +7,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use changefeed_core::{Batch, Catalog, Container, PartitionKey, RangeId, Write};
+use changefeed_core::{
+    Batch, Catalog, Container, ContainerSpec, PartitionKey, PartitionKeyDefinition, RangeId, TimeToLive, Write,
+};
 use changefeed_embedded::Durability;
 use tokio::{
     runtime::Runtime,
@@ -31,6 +33,15 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
             goal: Some(Goal::ValueBelow(50.0)),
         }],
         run: split_pause,
+    },
+    Experiment {
+        rows: &[Row {
+            name: "ttl_change_pause_3m_items",
+            unit: "ms",
+            baseline: "longest_write_without_change",
+            goal: Some(Goal::ValueBelow(50.0)),
+        }],
+        run: ttl_change_pause,
     },
     Experiment {
         rows: &[Row {
@@ -107,6 +118,53 @@ async fn split_and_merge(
     let (merge, length) = longest_write_beside(container, merging).await?;
     lengths[1].push(length);
     Ok((split, merge))
+}
+
+/// A time to live that no item of the benchmark reaches.
+const LONG: u32 = 30 * 24 * 60 * 60;
+
+fn ttl_change_pause(context: &Context) -> Result<Vec<Measurement>> {
+    let items = if context.scale.quick { 300_000 } else { 3_000_000 };
+    let runtime = load::runtime()?;
+    let folder = context.place.folder("ttl_change_pause")?;
+    let store = runtime.block_on(Store::open(&folder.join("store"), Durability::Relaxed, 1))?;
+    runtime.block_on(fill(&store.container, items))?;
+    let mut lengths = Vec::new();
+    let rounds = measure::interleaved(
+        context.scale.rounds,
+        |_| runtime.block_on(longest_write_beside(&store.container, async { Ok(()) })).map(|(longest, ())| longest),
+        |_| runtime.block_on(change_ttl(&store, &mut lengths)),
+    )?;
+    runtime.block_on(store.engine.close())?;
+    let millis = |length: Duration| length.as_secs_f64() * 1000.0;
+    let note = format!(
+        "{} k items, one writer; the longest change of the time to live {:.1} ms",
+        items / 1000,
+        millis(Latencies::new(lengths).max())
+    );
+    Ok(vec![Measurement::of("ttl_change_pause_3m_items", &rounds, |longest| millis(*longest)).note(note)])
+}
+
+/// Gives all items a time to live, changes it and takes it away; the longest write beside any of these changes.
+async fn change_ttl(store: &Store, lengths: &mut Vec<Duration>) -> Result<Duration> {
+    let catalog = store.engine.catalog();
+    let mut longest = Duration::ZERO;
+    for time_to_live in [TimeToLive::Seconds(LONG), TimeToLive::Seconds(2 * LONG), TimeToLive::Off] {
+        let changing = async {
+            let partition_key = PartitionKeyDefinition::hash("/pk")?;
+            let spec = ContainerSpec { time_to_live, ..ContainerSpec::new("items", partition_key) };
+            let begin = Instant::now();
+            catalog.replace_container("bench", spec).await?;
+            let length = begin.elapsed();
+            // Returns when the index has caught up with the change.
+            store.engine.expire().await?;
+            Ok(length)
+        };
+        let (write, length) = longest_write_beside(&store.container, changing).await?;
+        lengths.push(length);
+        longest = longest.max(write);
+    }
+    Ok(longest)
 }
 
 /// Performs `work` while a task writes one item after the other; returns the longest of these writes.

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     descriptor::{CATALOG, Descriptor, RetiredDescriptor},
     format::record::ChangeId,
-    index::{Key, range::RangeStart},
+    index::{Key, discarded::Discarded, range::RangeStart},
     inner::Inner,
     log::writer::FrameBuffer,
 };
@@ -34,21 +34,24 @@ impl Committer {
         // Whatever the mode, containers and ranges do not vanish with the power.
         self.sync()?;
         let mut state = inner.state.write();
-        let (mut feeds, mut indexes) = (Vec::new(), Vec::new());
+        let mut discarded = Discarded::default();
         for descriptor in effect.delete {
             match descriptor {
                 Descriptor::Database(database) => drop(state.databases.remove(&database.name)),
-                Descriptor::Container(container) => indexes.extend(state.forget_container(container.number)),
+                Descriptor::Container(container) => {
+                    discarded.indexes.extend(state.forget_container(container.number));
+                }
                 Descriptor::Retired(RetiredDescriptor { database_name, name, .. }) => {
                     state.retired.remove(&(database_name, name));
                 }
             }
         }
         for descriptor in effect.put {
-            feeds.extend(state.describe(descriptor, now.as_millis())?);
+            state.describe(descriptor, &mut discarded)?;
         }
         drop(state);
-        inner.discard(feeds, indexes);
+        inner.discard(discarded);
+        self.follow_settings(inner);
         Ok(effect.made)
     }
 

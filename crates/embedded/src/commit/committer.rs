@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use changefeed_core::{Batch, Error, ErrorKind, Result, WriteResult};
+use parking_lot::RwLockWriteGuard;
 use tokio::sync::oneshot;
 
 use super::{
@@ -28,8 +29,9 @@ const RELAXED_GROUPS: u32 = 4096;
 /// Expired items are deleted in groups of about this many bytes of log.
 const EXPIRE_BYTES: usize = 256 * 1024;
 
-/// At most this many records out of retention are purged at once.
-const PURGE_RECORDS: usize = 5_000;
+/// At most this many records are looked at under the lock at once, to purge them or to list them by their expiry: about a
+/// millisecond.
+const EXPIRE_RECORDS: usize = 5_000;
 
 /// How often expired items and history out of retention are looked for, in milliseconds.
 pub(crate) const EXPIRE_INTERVAL_MS: u64 = 500;
@@ -41,8 +43,10 @@ pub(crate) struct Committer {
     durability: Durability,
     unsynced_groups: u32,
     last_expiry: u64,
-    /// There are more expired items, or more versions out of retention, than one look takes care of.
+    /// There are more expired items, or more versions out of retention, than one look takes care of, or settings changed.
     backlog: bool,
+    /// Callers that wait until there is no backlog.
+    pub(super) waiting_for_expiry: Vec<oneshot::Sender<Result<()>>>,
     /// Splits and merges that are being prepared.
     pub(super) relayouts: Vec<PendingRelayout>,
     buffer: FrameBuffer,
@@ -59,9 +63,18 @@ enum Refusal {
 
 impl Committer {
     pub(crate) fn new(writer: LogWriter, durability: Durability, health: Arc<HealthReport>) -> Self {
-        let (relayouts, buffer) = (Vec::new(), FrameBuffer::new());
-        let (unsynced_groups, last_expiry, backlog, refusal) = (0, 0, false, None);
-        Self { writer, durability, unsynced_groups, last_expiry, backlog, relayouts, buffer, refusal, health }
+        Self {
+            writer,
+            durability,
+            unsynced_groups: 0,
+            last_expiry: 0,
+            backlog: false,
+            waiting_for_expiry: Vec::new(),
+            relayouts: Vec::new(),
+            buffer: FrameBuffer::new(),
+            refusal: None,
+            health,
+        }
     }
 
     pub(super) fn write(&mut self, inner: &Inner, writes: Vec<(Prepared, oneshot::Sender<Result<Vec<WriteResult>>>)>) {
@@ -235,16 +248,46 @@ impl Committer {
         let now = inner.clock.wall().as_millis();
         if (self.backlog || now.abs_diff(self.last_expiry) >= EXPIRE_INTERVAL_MS) && self.refusal.is_none() {
             // A failure is reported by `fail`, or met again next time. Without threads nobody would go on later.
-            self.backlog = self.expire_some(inner).unwrap_or(false);
-            while self.backlog && inner.is_inline() {
-                self.backlog = self.expire_some(inner).unwrap_or(false);
+            let mut more = self.expire_some(inner);
+            while inner.is_inline() && matches!(more, Ok(true)) {
+                more = self.expire_some(inner);
+            }
+            self.backlog = matches!(more, Ok(true));
+            if !self.backlog {
+                let done = more.map(|_| ());
+                for reply in self.waiting_for_expiry.drain(..) {
+                    drop(reply.send(done.as_ref().copied().map_err(again)));
+                }
             }
         }
     }
 
-    pub(super) fn expire_all(&mut self, inner: &Inner) -> Result<()> {
-        while self.expire_some(inner)? {}
-        Ok(())
+    /// Deletes what has expired and lets go of history out of retention, between commits; replies when all is done.
+    pub(super) fn expire(&mut self, inner: &Inner, reply: oneshot::Sender<Result<()>>) {
+        self.waiting_for_expiry.push(reply);
+        self.backlog = true;
+        if inner.is_inline() {
+            self.expire_if_due(inner);
+        }
+    }
+
+    /// Refuses callers for whom nobody will do anything any more.
+    pub(super) fn refuse_waiting(&mut self) {
+        if self.refusal.is_some() {
+            for reply in std::mem::take(&mut self.waiting_for_expiry) {
+                drop(reply.send(Err(self.refused())));
+            }
+        }
+    }
+
+    /// Lets the indexes follow changed settings: for a while now, the rest between commits. In a store without threads all of
+    /// it: nobody would go on later.
+    pub(super) fn follow_settings(&mut self, inner: &Inner) {
+        let mut more = self.update_indexes(inner);
+        while more && inner.is_inline() {
+            more = self.update_indexes(inner);
+        }
+        self.backlog |= more;
     }
 
     /// Deletes some of what has expired and lets go of some history: not more than writers and readers may wait for. Says
@@ -253,29 +296,39 @@ impl Committer {
         self.check_open()?;
         let now = inner.clock.wall();
         self.last_expiry = now.as_millis();
+        let more = self.update_indexes(inner);
         let mut group = Group::new(now, FrameBuffer::new());
         group.expire(&inner.state.read(), EXPIRE_BYTES);
         let expired = !group.frame.is_empty();
         self.commit(inner, &mut group)?;
+        Ok(expired || more)
+    }
+
+    /// Purges some history out of retention, and lists some items that a new default time to live concerns. Says whether
+    /// there may be more.
+    fn update_indexes(&mut self, inner: &Inner) -> bool {
+        let now = inner.clock.wall().as_millis();
         let mut state = inner.state.write();
         let crate::state::State { indexes, segments, .. } = &mut *state;
-        let mut left = PURGE_RECORDS;
+        let mut left = EXPIRE_RECORDS;
         let mut found_dead = false;
         for index in indexes.values_mut() {
             let mut on_dead = |location| {
                 found_dead = true;
                 segments.mark_dead(location);
             };
-            left = index.purge(now.as_millis(), left, &mut on_dead);
+            left = index.purge(now, left, &mut on_dead);
+            left = index.list_expiring(left);
         }
         let sum = |of: fn(&Segment) -> u64| state.segments.0.values().map(of).sum();
         let (used, dead) = (sum(|segment| segment.used), sum(|segment| segment.dead));
         self.health.metrics.log(state.segments.0.len(), used, dead);
-        drop(state);
+        // The next slice may follow soon: readers that wait come first.
+        RwLockWriteGuard::unlock_fair(state);
         if found_dead {
             inner.maintenance_wanted();
         }
-        Ok(expired || left == 0)
+        left == 0
     }
 
     pub(super) fn close(&mut self) -> Result<()> {

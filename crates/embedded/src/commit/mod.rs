@@ -50,10 +50,11 @@ impl Committer {
                     self.write(inner, writes);
                 }
                 Command::Catalog(change, reply) => self.begin_catalog_change(inner, change, reply),
-                Command::Expire(reply) => drop(reply.send(self.expire_all(inner))),
+                Command::Expire(reply) => self.expire(inner, reply),
                 Command::Close(reply) => drop(reply.send(self.close())),
             }
         }
         self.advance_relayouts(inner);
+        self.refuse_waiting();
     }
 }

@@ -123,7 +123,7 @@ impl Group {
     /// Adds a batch, or says why not and adds nothing.
     pub(crate) fn plan(&mut self, state: &State, batch: &Prepared) -> Result<Vec<WriteResult>> {
         let (_, index) = state.container(batch.container, &batch.name)?;
-        if index.time_to_live != TimeToLive::Off {
+        if index.expiry.time_to_live() != TimeToLive::Off {
             self.expire_before(index, batch);
         }
         let epk = batch.writes.first().map_or(Epk::MIN, |write| write.key.epk.clone());
@@ -255,7 +255,8 @@ impl Group {
     pub(crate) fn expire(&mut self, state: &State, limit: usize) {
         let now = self.now.as_millis();
         for (container, index) in &state.indexes {
-            let due: Vec<Entry> = index.expired(now).filter_map(|key| index.item(key).cloned()).take(10_000).collect();
+            let due = index.expiry.expired(now).filter_map(|key| index.item(key).cloned());
+            let due: Vec<Entry> = due.take(10_000).collect();
             for entry in due {
                 if self.frame.payload() >= limit {
                     return;

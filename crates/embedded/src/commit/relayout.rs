@@ -6,7 +6,10 @@ use super::{
     catalog::{CatalogChange, PendingRelayout, Reply},
     committer::Committer,
 };
-use crate::{index::range::RangeStart, inner::Inner};
+use crate::{
+    index::{discarded::Discarded, range::RangeStart},
+    inner::Inner,
+};
 
 /// So many entries are copied under the lock at once: about a millisecond.
 const SLICE: usize = 4096;
@@ -45,8 +48,8 @@ impl Committer {
             for PendingRelayout { container, change, reply, waiting, .. } in ready {
                 let changed = self.change_catalog(inner, change);
                 if changed.is_err() {
-                    let index = inner.state.write().indexes.get_mut(&container).map(|index| index.abandon_relayout());
-                    inner.discard(index.unwrap_or_default(), Vec::new());
+                    let feeds = inner.state.write().indexes.get_mut(&container).map(|index| index.abandon_relayout());
+                    inner.discard(Discarded { feeds: feeds.unwrap_or_default(), ..Discarded::default() });
                 }
                 drop(reply.send(changed));
                 for (change, reply) in waiting {
@@ -64,9 +67,10 @@ impl Committer {
         !self.relayouts.is_empty()
     }
 
-    /// Gives up all splits and merges: their callers see that there will be no answer.
-    pub(crate) fn abandon_relayouts(&mut self) {
+    /// Gives up all splits and merges, and expiry: their callers see that there will be no answer.
+    pub(crate) fn abandon(&mut self) {
         self.relayouts.clear();
+        self.waiting_for_expiry.clear();
     }
 }
 

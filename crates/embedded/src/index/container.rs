@@ -1,7 +1,7 @@
 //! The index of one container: its items, its ranges, what expires and what retention still holds.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
@@ -9,6 +9,7 @@ use changefeed_core::{Epk, RangeId, TimeToLive};
 
 use super::{
     Entry, Key, Location, RecordState,
+    expiry::{ByTime, Expiry},
     feed::FeedLog,
     items::{ItemState, Items},
     range::{self, RangeIndex, RangeStart, Watermark},
@@ -33,10 +34,9 @@ pub(crate) struct ContainerIndex {
     /// The newest document number given out and synced.
     pub(crate) number: u64,
     pub(crate) history: History,
-    pub(crate) time_to_live: TimeToLive,
+    pub(crate) expiry: Expiry,
     /// Records whose retention has begun to run, in the order of its end.
     retired: VecDeque<(u64, Arc<Key>, ChangeId)>,
-    expiring: BTreeSet<(u64, Arc<Key>)>,
     /// A split or merge that is being prepared.
     relayout: Option<Relayout>,
 }
@@ -45,19 +45,19 @@ impl ContainerIndex {
     /// An empty index. `ranges` tile the key space.
     pub(crate) fn new(ranges: Vec<RangeStart>, history: History, time_to_live: TimeToLive) -> Self {
         let ranges = range::fill(ranges, Vec::new());
-        Self { time_to_live, ..Self::with(Items::default(), ranges, 0, history, VecDeque::new()) }
+        Self::with(Items::default(), ranges, 0, history, VecDeque::new(), Expiry::new(time_to_live))
     }
 
-    /// An index of these parts, in which nothing expires yet.
+    /// An index of these parts.
     pub(super) fn with(
         items: Items,
         ranges: Vec<RangeIndex>,
         number: u64,
         history: History,
         retired: VecDeque<(u64, Arc<Key>, ChangeId)>,
+        expiry: Expiry,
     ) -> Self {
-        let time_to_live = TimeToLive::Off;
-        Self { items, ranges, number, history, time_to_live, retired, expiring: BTreeSet::new(), relayout: None }
+        Self { items, ranges, number, history, expiry, retired, relayout: None }
     }
 
     pub(crate) fn ranges(&self) -> &[RangeIndex] {
@@ -100,23 +100,9 @@ impl ContainerIndex {
         self.range_of(&key.epk)?.feed.find(state.change_id, &key.epk)
     }
 
-    /// When an item's time is over, in milliseconds since the epoch.
-    pub(crate) fn expires_at(&self, entry: &Entry) -> Option<u64> {
-        let seconds = match (self.time_to_live, entry.ttl) {
-            (TimeToLive::Off, _) | (_, ..=-1) | (TimeToLive::ItemsOnly, 0) => return None,
-            (TimeToLive::Seconds(seconds), 0) => u64::from(seconds),
-            (_, own) => u64::from(own.unsigned_abs()),
-        };
-        Some(entry.timestamp.saturating_add(seconds * 1000))
-    }
-
+    /// Whether an item's time is over, by the container's setting as it is now.
     pub(crate) fn is_expired(&self, entry: &Entry, now: u64) -> bool {
-        self.expires_at(entry).is_some_and(|at| at <= now)
-    }
-
-    /// Items whose time is over.
-    pub(crate) fn expired(&self, now: u64) -> impl Iterator<Item = &Arc<Key>> {
-        self.expiring.iter().take_while(move |(at, _)| *at <= now).map(|(_, key)| key)
+        self.expiry.expires_at(entry).is_some_and(|at| at <= now)
     }
 
     /// Takes in a record that is newer than all others of its range. `on_dead` is called for each record that is dead now.
@@ -135,10 +121,8 @@ impl ContainerIndex {
                 state.stale = stale;
             }
         }
-        if let Some(at) = self.expires_at(&entry)
-            && kind == RecordKind::Put
-        {
-            self.expiring.insert((at, Arc::clone(&key)));
+        if kind == RecordKind::Put {
+            self.expiry.insert(&entry);
         }
         let position = self.range_position(&key.epk);
         if let Some(range) = self.ranges.get_mut(position) {
@@ -161,8 +145,8 @@ impl ContainerIndex {
     fn supersede(&mut self, key: &Arc<Key>, change_id: ChangeId, at: u64, on_dead: &mut impl FnMut(Location)) {
         let state = if self.history == History::Off { RecordState::Dead } else { RecordState::Superseded { at } };
         let Some(entry) = self.set_state(key, change_id, state) else { return };
-        if let Some(expiry) = self.expires_at(&entry) {
-            self.expiring.remove(&(expiry, Arc::clone(key)));
+        if entry.kind == RecordKind::Put {
+            self.expiry.remove(&entry);
         }
         match state {
             RecordState::Dead => on_dead(entry.location),
@@ -193,9 +177,10 @@ impl ContainerIndex {
 
     /// Purges history whose retention ended before `now`, at most `limit` records. Returns what is left of `limit`.
     pub(crate) fn purge(&mut self, now: u64, limit: usize, on_dead: &mut impl FnMut(Location)) -> usize {
-        let retention = match self.history {
-            History::Off => 0,
-            History::Milliseconds(retention) => retention,
+        let (retention, now) = match self.history {
+            // Without history every retired record is due, whatever its time.
+            History::Off => (0, u64::MAX),
+            History::Milliseconds(retention) => (retention, now),
         };
         let mut left = limit;
         while left > 0 && self.retired.front().is_some_and(|(at, ..)| at.saturating_add(retention) < now) {
@@ -257,22 +242,18 @@ impl ContainerIndex {
         }
     }
 
-    /// Changes what is kept and how long items live.
-    pub(crate) fn settle(
-        &mut self,
-        history: History,
-        time_to_live: TimeToLive,
-        now: u64,
-        on_dead: &mut impl FnMut(Location),
-    ) {
-        self.time_to_live = time_to_live;
-        self.expiring.clear();
-        let live = self.ranges.iter().flat_map(|range| range.feed.all()).filter(|entry| entry.is_item());
-        let dated: Vec<_> = live.filter_map(|entry| Some((self.expires_at(entry)?, Arc::clone(&entry.key)))).collect();
-        self.expiring.extend(dated);
+    /// Changes what is kept and how long items live. Readers see it at once; [`purge`](Self::purge) and
+    /// [`list_expiring`](Self::list_expiring) do the rest. Returns what is to be dropped without holding a lock, since it
+    /// may be much.
+    #[must_use]
+    pub(crate) fn change_settings(&mut self, history: History, time_to_live: TimeToLive) -> ByTime {
         self.history = history;
-        // Without history every retired record is due, whatever its time.
-        self.purge(if history == History::Off { u64::MAX } else { now }, usize::MAX, on_dead);
+        self.expiry.change(time_to_live)
+    }
+
+    /// Looks at no more than `limit` entries that a new default time to live concerns. Returns what is left of `limit`.
+    pub(crate) fn list_expiring(&mut self, limit: usize) -> usize {
+        self.expiry.advance(&self.ranges, limit)
     }
 
     /// Begins to prepare other ranges: [`advance_relayout`](Self::advance_relayout) fills their feeds.
@@ -318,6 +299,9 @@ impl ContainerIndex {
             self.ranges.push(range);
         }
         self.ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
+        if !old.is_empty() {
+            self.expiry.restart();
+        }
         old.into_values().map(|range| range.feed).collect()
     }
 

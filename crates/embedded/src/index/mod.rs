@@ -1,6 +1,8 @@
 //! The index in memory: which record holds which version of which item. Pure: no I/O, no clock, no locks.
 
 pub(crate) mod container;
+pub(crate) mod discarded;
+pub(crate) mod expiry;
 pub(crate) mod feed;
 pub(crate) mod horizon;
 pub(crate) mod items;

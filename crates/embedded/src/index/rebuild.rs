@@ -7,6 +7,7 @@ use changefeed_core::TimeToLive;
 use super::{
     Entry, Key, Location, RecordState,
     container::{ContainerIndex, History},
+    expiry::Expiry,
     items::Items,
     range::{self, RangeStart, Watermark},
 };
@@ -101,11 +102,14 @@ impl ContainerIndex {
         gone.iter().for_each(|key| items.remove(key));
         entries.iter().filter(|entry| entry.state == RecordState::Dead).for_each(|entry| on_dead(entry.location));
         let ranges = range::fill(ranges, records.entries);
-        let mut index = Self::with(items, ranges, number, history, in_order(retired));
+        let mut expiry = Expiry::new(time_to_live);
+        let live = ranges.iter().flat_map(|range| range.feed.all()).filter(|entry| entry.is_item());
+        live.for_each(|entry| expiry.insert(entry));
+        let mut index = Self::with(items, ranges, number, history, in_order(retired), expiry);
         for watermark in records.watermarks {
             index.raise(&watermark);
         }
-        index.settle(history, time_to_live, now, on_dead);
+        index.purge(now, usize::MAX, on_dead);
         index
     }
 }

@@ -182,31 +182,39 @@ fn shown_as(container: &ContainerIndex, entry: &Entry, request: &PageRequest<'_>
     }
 }
 
-/// How many changes of the requested kind come after `position`.
+/// More expired items than this are not counted under the lock.
+const EXPIRED_LIMIT: usize = 10_000;
+
+/// How many changes of the requested kind come after `position`. None if that cannot be said soon: many items have just
+/// expired, or the container got another time to live.
 pub(crate) fn count(
     container: &ContainerIndex,
     range: &RangeIndex,
     request: &PageRequest<'_>,
     position: &Position,
-) -> u64 {
+) -> Option<u64> {
     let whole = request.range.contains_range(&range.physical.range) && request.not_before == 0;
     if whole && request.mode == Mode::AllVersions {
-        return range.feed.shown_after(position) as u64;
+        return Some(range.feed.shown_after(position) as u64);
     }
     if whole {
-        // Expired items are deleted within half a second, so there are few.
+        // Expired items are deleted within half a second, so there are few in most cases.
+        let expired = || container.expiry.expired(request.now);
+        if !container.expiry.is_complete() || expired().nth(EXPIRED_LIMIT).is_some() {
+            return None;
+        }
         let is_here = |entry: &&Entry| {
             position.is_before(entry.change_id.lsn, &entry.key.epk) && range.physical.range.contains(&entry.key.epk)
         };
-        let expired = container.expired(request.now).filter_map(|key| container.item(key)).filter(is_here).count();
-        return range.feed.latest_after(position).saturating_sub(expired) as u64;
+        let expired = expired().filter_map(|key| container.item(key)).filter(is_here).count();
+        return Some(range.feed.latest_after(position).saturating_sub(expired) as u64);
     }
     let shown = range.feed.after(position).filter(|entry| {
         entry.timestamp >= request.not_before
             && request.range.contains(&entry.key.epk)
             && shown_as(container, entry, request).is_some()
     });
-    shown.count() as u64
+    Some(shown.count() as u64)
 }
 
 /// Whether a change after the requested position is known to have left retention.
