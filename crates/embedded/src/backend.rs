@@ -352,8 +352,8 @@ impl Backend for EmbeddedContainer {
             let state = self.threads.inner().state.read();
             let (_, index) = state.container(self.number, &self.name)?;
             // Most items never expire: what time it is does not matter then.
-            let now = self.now();
-            let entry = index.item(&own).filter(|entry| !index.is_expired(entry, now)).cloned();
+            let is_expired = |entry: &Entry| index.expiry.expires_at(entry).is_some_and(|at| at <= self.now());
+            let entry = index.item(&own).filter(|entry| !is_expired(entry)).cloned();
             entry.map(|entry| {
                 let read = self.record_read(&entry, &mut state.recent.search());
                 let file = read.body.is_none().then(|| state.segments.file(entry.location.segment)).flatten();
