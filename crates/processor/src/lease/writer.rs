@@ -178,10 +178,10 @@ impl LeaseWriter {
             }
             Err(error) if error.effect() == Effect::Unknown => {
                 crate::planted!(UnknownTakenAsNotWritten => return Tried::Ended(Written::Lost(Loss::Taken { by: None })));
-                Tried::Conflict(Box::new(document))
+                Tried::Conflict(document)
             }
             Err(error) => match error.kind() {
-                ErrorKind::PreconditionFailed => Tried::Conflict(Box::new(document)),
+                ErrorKind::PreconditionFailed => Tried::Conflict(document),
                 ErrorKind::ItemNotFound => Tried::Ended(Written::Lost(Loss::Deleted)),
                 _ => Tried::Failed(error),
             },
@@ -244,7 +244,7 @@ impl LeaseWriter {
 enum Tried {
     Ended(Written),
     /// Others have written into the lease, or the outcome of writing this document is unknown: it has to be read.
-    Conflict(Box<LeaseDocument>),
+    Conflict(LeaseDocument),
     Failed(Error),
 }
 
