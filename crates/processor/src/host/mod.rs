@@ -188,12 +188,13 @@ impl Host {
             }
             TaskReport::Panicked(token, message) => self.release_after_panic(token, message).await,
             TaskReport::Adopted(lease) => {
-                // A cycle may have seen it in this host's name and acquired it, under a newer epoch; or its document was
-                // deleted and created again while a task still runs, which goes on or ends first.
+                // A cycle may have seen it in this host's name and acquired it, under a newer epoch, and it may even have been
+                // deleted since; or its document was deleted and created again while a task still runs, which goes on or
+                // ends first.
                 let document = lease.document();
-                let own = self.records.own_mut(&document.token);
-                let known = own.epoch.is_some_and(|known| known >= document.epoch());
-                if let Some(range) = document.range().filter(|_| !known && own.task.is_none()) {
+                let known = self.records.has_had_task(&document.token, document.epoch());
+                let running = self.records.has_task(&document.token);
+                if let Some(range) = document.range().filter(|_| !known && !running) {
                     self.start(lease, range);
                 }
             }

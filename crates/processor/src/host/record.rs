@@ -13,6 +13,10 @@ use crate::lease::{
     store::{Listing, StoredLease},
 };
 
+/// For how many expiration intervals a host remembers leases that were deleted. A split that created one may still be under
+/// way for about one interval, and report it when it ends.
+const REMEMBERED_EXPIRATIONS: u32 = 2;
+
 /// What a host knows about one lease. Small: in a large fleet nearly all leases are other hosts'.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseRecord {
@@ -85,6 +89,8 @@ pub(crate) struct PendingRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     leases: BTreeMap<LeaseToken, LeaseRecord>,
+    /// Leases of this host that were deleted: the epoch of its last task, and when that was noticed.
+    deleted: BTreeMap<LeaseToken, (u64, Duration)>,
     observation: Observation,
 }
 
@@ -180,6 +186,11 @@ impl LeaseRecord {
         self.own.as_ref()?.task.as_ref()
     }
 
+    /// The epoch of the last task of this host.
+    fn epoch(&self) -> Option<u64> {
+        self.own.as_ref()?.epoch
+    }
+
     /// The moment before which this host does not acquire it.
     pub(crate) fn not_before(&self) -> Option<Duration> {
         self.own.as_ref()?.not_before
@@ -228,10 +239,15 @@ impl Records {
 
     /// Takes in a listing that was asked for at `now`. Leases that are not in it are forgotten, unless a task runs.
     pub(crate) fn take_in(&mut self, listing: &Listing, own_expiration: Duration, instance: &str, now: Duration) {
+        self.deleted.retain(|_, (_, since)| now.saturating_sub(*since) < own_expiration * REMEMBERED_EXPIRATIONS);
         let mut listed = listing.leases.iter().map(|lease| &lease.document.token).peekable();
         self.leases.retain(|token, record| {
             while listed.next_if(|listed| *listed < token).is_some() {}
-            record.has_task() || listed.peek() == Some(&token)
+            let kept = record.has_task() || listed.peek() == Some(&token);
+            if let Some(epoch) = record.epoch().filter(|_| !kept) {
+                self.deleted.insert(token.clone(), (epoch, now));
+            }
+            kept
         });
         let missing: Vec<LeaseToken> = self
             .beside(listing)
@@ -298,6 +314,12 @@ impl Records {
 
     pub(crate) fn has_task(&self, token: &LeaseToken) -> bool {
         self.task(token).is_some()
+    }
+
+    /// Whether this host has had a task under this epoch of the lease or a later one.
+    pub(crate) fn has_had_task(&self, token: &LeaseToken, epoch: u64) -> bool {
+        let deleted = self.deleted.get(token).map(|(epoch, _)| *epoch);
+        self.get(token).and_then(LeaseRecord::epoch).max(deleted) >= Some(epoch)
     }
 
     pub(crate) fn has_tasks(&self) -> bool {
@@ -387,6 +409,23 @@ mod tests {
         owned.owner = Some("host-3".into());
         record.see(version("\"c\""), &Arc::new(LeaseSummary::from(&owned)), at(70));
         assert!(!record.is_silent(at(129)));
+    }
+
+    #[test]
+    fn epochs_of_deleted_leases_are_remembered_for_as_long_as_a_split_may_report_them() {
+        let at = Duration::from_secs;
+        let token: LeaseToken = "6".parse().unwrap();
+        let mut records = Records::default();
+        records.own_mut(&token).epoch = Some(2);
+        let listed = |records: &mut Records, now| records.take_in(&Listing::default(), at(60), "host-1", at(now));
+        listed(&mut records, 10);
+        assert!(records.get(&token).is_none(), "its document is gone");
+        assert!(records.has_had_task(&token, 1) && records.has_had_task(&token, 2));
+        assert!(!records.has_had_task(&token, 3) && !records.has_had_task(&"7".parse().unwrap(), 1));
+        listed(&mut records, 129);
+        assert!(records.has_had_task(&token, 1));
+        listed(&mut records, 130);
+        assert!(!records.has_had_task(&token, 1), "created again, it may be adopted");
     }
 
     #[test]
