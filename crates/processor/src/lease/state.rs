@@ -308,6 +308,8 @@ impl LeaseState {
             let progressed = match signal {
                 // It is obeyed already.
                 Some(Signal::RangeGone) if matches!(self.work, Work::Splitting(_)) => return,
+                // It was read before the range was gone, and its children would deliver what was handled again.
+                Some(Signal::RangeGone) if self.is_page_begun() => self.go_on(moment, effects) || !self.is_page_begun(),
                 None => self.go_on(moment, effects),
                 Some(signal) => match interrupt(signal, self.activity()) {
                     Interrupt::Hold => return,

@@ -126,6 +126,14 @@ impl LeaseState {
         }
     }
 
+    /// Whether a part of the page was handled and the rest can follow at once: no call is running, and nothing is waited for
+    /// but the host's permit.
+    pub(super) fn is_page_begun(&self) -> bool {
+        let Work::Delivering(delivering) = &self.work else { return false };
+        let waits = matches!(delivering.stage, Stage::Turn | Stage::Pausing(_));
+        !waits && delivering.delivery.has_handled()
+    }
+
     /// Everything of the page was handled.
     fn page_done(&mut self, effects: &mut Vec<Effect>) {
         let Work::Delivering(delivering) = std::mem::replace(&mut self.work, Work::Next) else { return };

@@ -376,6 +376,32 @@ fn a_split_waits_for_the_call_and_stores_its_progress() {
 }
 
 #[test]
+fn a_page_of_which_a_part_was_handled_is_finished_before_a_split_unless_it_fails() {
+    // In isolation each item of a page is delivered alone.
+    let crashed = Search { first: Some("9:x".into()), window: 1, crashes: 1, remaining: 9, dead: vec![] };
+    let begun = || {
+        let mut driver = Driver::resuming(settings(Some(2)), Some(crashed.clone()));
+        assert_eq!(driver.page(2), ["TakeTurn"]);
+        assert_eq!(driver.on(Event::TurnTaken), ["Write"]);
+        assert_eq!(driver.wrote(Facts::default()), ["Call"]);
+        assert_eq!(driver.done(), ["Write"]);
+        assert!(driver.on(Event::CheckRange).is_empty());
+        assert_eq!(driver.wrote(Facts::default()), ["Call", "CancelCall"]);
+        driver
+    };
+    assert_eq!(begun().done(), ["DropPage", "EndTurn", "DropPages", "PrepareSplit", "Write"]);
+    let effects = begun().fail();
+    assert!(effects.ends_with(&["DropPages".to_owned(), "PrepareSplit".to_owned()]), "{effects:?}");
+    // Nothing of it was handled yet: the children read it again.
+    let mut unhandled = Driver::resuming(settings(Some(2)), Some(crashed.clone()));
+    unhandled.page(2);
+    unhandled.on(Event::TurnTaken);
+    unhandled.on(Event::CheckRange);
+    let effects = unhandled.wrote(Facts::default());
+    assert!(effects.contains(&"PrepareSplit".to_owned()), "{effects:?}");
+}
+
+#[test]
 fn a_split_that_fails_is_repeated_with_a_pause_and_reported() {
     let mut driver = Driver::doing(Activity::Splitting);
     let failed = Replacement::Failed(LeaseUpdate::default(), Error::new(ErrorKind::Throttled, "wait"));
