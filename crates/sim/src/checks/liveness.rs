@@ -103,10 +103,10 @@ async fn steady(sim: &Arc<Simulation>, writer: &mut Writer) {
         }
         // A read that hung has hidden a split until now.
     }
-    // Where the user checkpoints, what is delivered again after a reset was not waited for above.
+    // Where the user checkpoints, what is delivered again after a reset or a crash was not waited for above.
     let resets = |kind: &FaultKind| matches!(kind, FaultKind::Operator(OperatorCommand::Reset));
-    let is_reset = sim.scenario.faults.iter().any(|fault| resets(&fault.kind));
-    let again = if sim.scenario.is_manual() && is_reset { repetition(sim) } else { 0 };
+    let repeats = sim.scenario.workload.killers > 0 || sim.scenario.faults.iter().any(|fault| resets(&fault.kind));
+    let again = if sim.scenario.is_manual() && repeats { repetition(sim) } else { 0 };
     let rule = format!("a change waited for {STEADY_CYCLES} cycles without faults");
     if !report(sim, "L1", &rule, until(sim, again, || handled(sim)).await) {
         return;

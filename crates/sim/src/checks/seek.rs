@@ -2,6 +2,7 @@
 
 use super::{
     Broken,
+    key_range::{KeyRange, gaps},
     lease::Lease,
     lease_document::{LeaseDocument, Start},
 };
@@ -17,7 +18,8 @@ pub fn target(document: &LeaseDocument) -> Option<Target> {
     }
 }
 
-/// A lease that an operator moved ends only if its successors went along.
+/// A lease that an operator moved ends only if its successors went along. A lease around it that is older is no successor: it
+/// is being replaced itself, perhaps after it. Then those that were moved must cover all keys without it.
 ///
 /// # Errors
 /// S17.
@@ -25,10 +27,15 @@ pub fn check_sought<'a>(old: &Lease, leases: impl Iterator<Item = &'a Lease>) ->
     let (Some(range), generation, token) = (&old.range, old.document.generation(), &old.document.token) else {
         return Ok(());
     };
-    let successors = leases.filter(|lease| lease.document.token != *token && !lease.document.is_gone());
-    let mut overlapping = successors.filter(|lease| lease.range.as_ref().is_some_and(|other| other.overlaps(range)));
-    match overlapping.find(|lease| lease.document.generation() < generation) {
-        Some(lease) => {
+    let others = leases.filter(|lease| lease.document.token != *token && !lease.document.is_gone());
+    let overlapping =
+        others.filter_map(|lease| Some((lease, lease.range.as_ref()?))).filter(|(_, other)| other.overlaps(range));
+    let (moved, outdated): (Vec<_>, Vec<_>) =
+        overlapping.partition(|(lease, _)| lease.document.generation() >= generation);
+    let covered = gaps(range, moved.iter().map(|(_, other)| *other)).is_empty();
+    let is_parent = |lease: &Lease, other: &KeyRange| lease.created < old.created && other.covers(range);
+    match outdated.iter().find(|(lease, other)| !(covered && is_parent(lease, other))) {
+        Some((lease, _)) => {
             let message = format!(
                 "the seek of lease {token} to {:?} is undone: it ends, and lease {} stands at {:?}",
                 old.document.continuation, lease.document.token, lease.document.continuation
