@@ -1,5 +1,5 @@
-//! Containers with many small items: how long writes wait while a range splits or merges or the time to live changes, and
-//! how long a restart takes with many ranges.
+//! Containers with many small items: how long writes wait while a range splits or merges, the time to live changes or a part
+//! of a range is read page by page, and how long a restart takes with many ranges.
 
 use std::{
     path::Path,
@@ -8,7 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use changefeed_core::{
-    Batch, Catalog, Container, ContainerSpec, PartitionKey, PartitionKeyDefinition, RangeId, TimeToLive, Write,
+    Batch, Catalog, Container, ContainerSpec, PartitionKey, PartitionKeyDefinition, RangeId, ReadChanges, StartFrom,
+    TimeToLive, Write,
 };
 use changefeed_embedded::Durability;
 use tokio::{
@@ -42,6 +43,15 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
             goal: Some(Goal::ValueBelow(50.0)),
         }],
         run: ttl_change_pause,
+    },
+    Experiment {
+        rows: &[Row {
+            name: "part_page_pause_3m_items",
+            unit: "ms",
+            baseline: "longest_write_without_reader",
+            goal: Some(Goal::ValueBelow(50.0)),
+        }],
+        run: part_page_pause,
     },
     Experiment {
         rows: &[Row {
@@ -165,6 +175,48 @@ async fn change_ttl(store: &Store, lengths: &mut Vec<Duration>) -> Result<Durati
         longest = longest.max(write);
     }
     Ok(longest)
+}
+
+/// Pages that a client reads one after the other in a round.
+const PAGES: usize = 50;
+
+fn part_page_pause(context: &Context) -> Result<Vec<Measurement>> {
+    let items = if context.scale.quick { 300_000 } else { 3_000_000 };
+    let runtime = load::runtime()?;
+    let folder = context.place.folder("part_page_pause")?;
+    let store = runtime.block_on(Store::open(&folder.join("store"), Durability::Relaxed, 1))?;
+    runtime.block_on(fill(&store.container, items))?;
+    let mut lengths = Vec::new();
+    let rounds = measure::interleaved(
+        context.scale.rounds,
+        |_| runtime.block_on(longest_write_beside(&store.container, async { Ok(()) })).map(|(longest, ())| longest),
+        |_| {
+            let reading = read_part(&store.container, &mut lengths);
+            runtime.block_on(longest_write_beside(&store.container, reading)).map(|(longest, ())| longest)
+        },
+    )?;
+    runtime.block_on(store.engine.close())?;
+    let millis = |length: Duration| length.as_secs_f64() * 1000.0;
+    let note = format!(
+        "{} k items, one writer; the longest page of one item {:.1} ms",
+        items / 1000,
+        millis(Latencies::new(lengths).max())
+    );
+    Ok(vec![Measurement::of("part_page_pause_3m_items", &rounds, |longest| millis(*longest)).note(note)])
+}
+
+/// Reads pages of one item of half of the range from its beginning, and asks each time how many changes remain.
+async fn read_part(container: &Container, lengths: &mut Vec<Duration>) -> Result<()> {
+    let half = container.identity().partition_key.split_evenly(2)?.remove(0);
+    let mut start = StartFrom::Beginning;
+    for _ in 0..PAGES {
+        let begin = Instant::now();
+        let request = ReadChanges::new(half.clone(), start).max_items(1).count_remaining();
+        let page = container.read_changes(request).await?.into_value();
+        lengths.push(begin.elapsed());
+        start = page.continuation.into();
+    }
+    Ok(())
 }
 
 /// Performs `work` while a task writes one item after the other; returns the longest of these writes.

@@ -11,6 +11,9 @@ const SWEEP_MINIMUM: usize = 64;
 /// A chunk holds at most so many entries: a change in the middle of the feed moves no more than these.
 const CHUNK: usize = 1024;
 
+/// A count looks into at most so many chunks of which only some entries may be recent enough.
+const MIXED_CHUNKS: usize = 10;
+
 /// Entries in the order of LSN, key and place in the batch. An LSN has one transaction, and so one key, unless ranges
 /// that had counted apart were merged. New entries come at the end; dead ones are skipped and swept out chunk by chunk, so
 /// that no single change takes time in proportion to the length of the feed.
@@ -33,6 +36,8 @@ struct Chunk {
     hidden: usize,
     /// How many entries are items as they are now.
     latest: usize,
+    /// No entry was written before this time, and none after the other one; nothing of an empty chunk.
+    written: Option<(u64, u64)>,
 }
 
 impl Chunk {
@@ -50,12 +55,16 @@ impl Chunk {
         self.dead = count(|entry| entry.state == RecordState::Dead);
         self.hidden = count(|entry| entry.state.is_hidden());
         self.latest = count(Entry::is_item);
+        let times = self.entries.iter().map(|entry| entry.timestamp);
+        self.written = times.clone().min().zip(times.max());
     }
 
     fn insert(&mut self, at: usize, entry: Entry) {
         self.latest += usize::from(entry.is_item());
         self.hidden += usize::from(entry.state.is_hidden());
         self.dead += usize::from(entry.state == RecordState::Dead);
+        let (oldest, newest) = self.written.unwrap_or((entry.timestamp, entry.timestamp));
+        self.written = Some((oldest.min(entry.timestamp), newest.max(entry.timestamp)));
         self.lsns.insert(at, entry.change_id.lsn);
         self.entries.insert(at, entry);
     }
@@ -157,20 +166,43 @@ impl FeedLog {
         near.iter().chain(far.iter().flat_map(|chunk| &chunk.entries))
     }
 
-    /// How many entries after `position` some reader may see.
-    pub(crate) fn shown_after(&self, position: &Position) -> usize {
-        self.count_after(position, |entry| !entry.state.is_hidden(), |chunk| chunk.entries.len() - chunk.hidden)
+    /// How many entries after `position` that were written at `since` or later some reader may see. None if that cannot
+    /// be said soon, since older and newer entries alternate.
+    pub(crate) fn shown_after(&self, position: &Position, since: u64) -> Option<usize> {
+        self.count_after(position, since, |entry| !entry.state.is_hidden(), |chunk| chunk.entries.len() - chunk.hidden)
     }
 
-    /// How many entries after `position` are items as they are now, expired or not.
-    pub(crate) fn latest_after(&self, position: &Position) -> usize {
-        self.count_after(position, Entry::is_item, |chunk| chunk.latest)
+    /// How many of them are items as they are now, expired or not.
+    pub(crate) fn latest_after(&self, position: &Position, since: u64) -> Option<usize> {
+        self.count_after(position, since, Entry::is_item, |chunk| chunk.latest)
     }
 
-    fn count_after(&self, position: &Position, one: fn(&Entry) -> bool, all: fn(&Chunk) -> usize) -> usize {
+    /// Takes whole chunks where it can. Time follows the LSN, unless ranges were merged or the clock was set back, so
+    /// that hardly more than one chunk has entries of both sides of `since`.
+    fn count_after(
+        &self,
+        position: &Position,
+        since: u64,
+        one: fn(&Entry) -> bool,
+        all: fn(&Chunk) -> usize,
+    ) -> Option<usize> {
         let (chunk, at) = self.first_after(position);
-        let Some((near, far)) = self.chunks[chunk..].split_first() else { return 0 };
-        near.entries[at..].iter().filter(|entry| one(entry)).count() + far.iter().map(all).sum::<usize>()
+        let Some((near, far)) = self.chunks[chunk..].split_first() else { return Some(0) };
+        let count = |entries: &[Entry]| entries.iter().filter(|entry| entry.timestamp >= since && one(entry)).count();
+        let (mut counted, mut mixed) = (count(&near.entries[at..]), 0);
+        for chunk in far {
+            let (oldest, newest) = chunk.written.unwrap_or_default();
+            if oldest >= since {
+                counted += all(chunk);
+            } else if newest >= since {
+                mixed += 1;
+                if mixed > MIXED_CHUNKS {
+                    return None;
+                }
+                counted += count(&chunk.entries);
+            }
+        }
+        Some(counted)
     }
 
     fn first_after(&self, position: &Position) -> At {
@@ -260,7 +292,8 @@ mod tests {
     fn entry(lsn: u64) -> Entry {
         let change_id = ChangeId { lsn, op: 0 };
         let (kind, previous) = (RecordKind::Put, ChangeId::default());
-        let header = RecordHeader { kind, container: 1, change_id, previous, document_number: 0, timestamp: 0, ttl: 0 };
+        let header =
+            RecordHeader { kind, container: 1, change_id, previous, document_number: 0, timestamp: lsn, ttl: 0 };
         let key = Arc::new(Key::new(Epk::MIN, ItemId::new("x").unwrap()));
         Entry::new(&header, key, Location { segment: 1, offset: 0, bytes: 0 })
     }
@@ -271,10 +304,13 @@ mod tests {
         assert!(log.all().is_sorted_by(|a, b| a.order() < b.order()));
         for lsn in [0, 1, 7, 1022, 1023, 1024, 1025, 2048, 2900, newest - 1, newest, newest + 1] {
             let position = &Position::after(lsn);
-            let shown = log.after(position).filter(|entry| !entry.state.is_hidden()).count();
-            assert_eq!(log.shown_after(position), shown, "after {lsn}");
-            let latest = log.after(position).filter(|entry| entry.is_item()).count();
-            assert_eq!(log.latest_after(position), latest, "after {lsn}");
+            for since in [0, 1, 1000, 1500, newest, newest + 1] {
+                let recent = || log.after(position).filter(|entry| entry.timestamp >= since);
+                let shown = recent().filter(|entry| !entry.state.is_hidden()).count();
+                assert_eq!(log.shown_after(position, since), Some(shown), "after {lsn} since {since}");
+                let latest = recent().filter(|entry| entry.is_item()).count();
+                assert_eq!(log.latest_after(position, since), Some(latest), "after {lsn} since {since}");
+            }
         }
     }
 
@@ -302,6 +338,20 @@ mod tests {
         assert!(log.all().count() < 1000);
         check(&log, 3000);
         check(&FeedLog::from_sorted(log.all().cloned().collect()), 3000);
+    }
+
+    #[test]
+    fn a_count_gives_up_if_older_and_newer_entries_alternate() {
+        let written = |lsn, timestamp| Entry { timestamp, ..entry(lsn) };
+        let count = |chunks: usize| {
+            let entries = (1..=(chunks * CHUNK) as u64).map(|lsn| written(lsn, lsn % 2));
+            let log = FeedLog::from_sorted(entries.collect());
+            assert_eq!(log.latest_after(&Position::after(0), 0), Some(chunks * CHUNK));
+            log.latest_after(&Position::after(0), 1)
+        };
+        // The chunk that a count begins in is always looked at.
+        assert_eq!(count(MIXED_CHUNKS + 1), Some((MIXED_CHUNKS + 1) * CHUNK / 2));
+        assert_eq!(count(MIXED_CHUNKS + 2), None);
     }
 
     #[test]

@@ -246,8 +246,8 @@ mod tests {
                 assert_eq!((&a.physical, a.lsn), (&b.physical, b.lsn));
                 for lsn in (0..=a.lsn).step_by(97) {
                     let position = Position::after(lsn);
-                    assert_eq!(a.feed.shown_after(&position), b.feed.shown_after(&position));
-                    assert_eq!(a.feed.latest_after(&position), b.feed.latest_after(&position));
+                    assert_eq!(a.feed.shown_after(&position, 0), b.feed.shown_after(&position, 0));
+                    assert_eq!(a.feed.latest_after(&position, 0), b.feed.latest_after(&position, 0));
                 }
             }
         }

@@ -76,8 +76,11 @@ pub(crate) fn select(container: &ContainerIndex, range: &RangeIndex, request: &P
         if page.is_full(0) && page.last_lsn() != Some(entry.change_id.lsn) {
             return page.end_before(entry);
         }
-        if scanned >= SCAN_LIMIT && page.selected.is_empty() && lsn_before < entry.change_id.lsn {
-            return Selection::Unfinished(Position::after(lsn_before));
+        if scanned >= SCAN_LIMIT && lsn_before < entry.change_id.lsn {
+            let position = Position::after(lsn_before);
+            // A page that has something is shorter then, rather than the wait of others longer.
+            let has_some = !page.selected.is_empty();
+            return if has_some { Selection::Page(page.selected, position) } else { Selection::Unfinished(position) };
         }
         if !whole && !request.range.contains(&entry.key.epk) {
             continue;
@@ -182,39 +185,57 @@ fn shown_as(container: &ContainerIndex, entry: &Entry, request: &PageRequest<'_>
     }
 }
 
-/// More expired items than this are not counted under the lock.
-const EXPIRED_LIMIT: usize = 10_000;
+/// More expired items than this, or more entries of a part of a range, are not counted under the lock.
+const COUNT_LIMIT: usize = 10_000;
 
 /// How many changes of the requested kind come after `position`. None if that cannot be said soon: many items have just
-/// expired, or the container got another time to live.
+/// expired, the container got another time to live, or a part of a range is asked for and the range has many entries after
+/// `position`.
 pub(crate) fn count(
     container: &ContainerIndex,
     range: &RangeIndex,
     request: &PageRequest<'_>,
     position: &Position,
 ) -> Option<u64> {
-    let whole = request.range.contains_range(&range.physical.range) && request.not_before == 0;
-    if whole && request.mode == Mode::AllVersions {
-        return Some(range.feed.shown_after(position) as u64);
-    }
-    if whole {
+    let counted = if !request.range.contains_range(&range.physical.range) {
+        count_part(container, range, request, position)?
+    } else if request.mode == Mode::AllVersions {
+        range.feed.shown_after(position, request.not_before)?
+    } else {
         // Expired items are deleted within half a second, so there are few in most cases.
         let expired = || container.expiry.expired(request.now);
-        if !container.expiry.is_complete() || expired().nth(EXPIRED_LIMIT).is_some() {
+        if !container.expiry.is_complete() || expired().nth(COUNT_LIMIT).is_some() {
             return None;
         }
         let is_here = |entry: &&Entry| {
-            position.is_before(entry.change_id.lsn, &entry.key.epk) && range.physical.range.contains(&entry.key.epk)
+            entry.timestamp >= request.not_before
+                && position.is_before(entry.change_id.lsn, &entry.key.epk)
+                && range.physical.range.contains(&entry.key.epk)
         };
         let expired = expired().filter_map(|key| container.item(key)).filter(is_here).count();
-        return Some(range.feed.latest_after(position).saturating_sub(expired) as u64);
-    }
-    let shown = range.feed.after(position).filter(|entry| {
-        entry.timestamp >= request.not_before
-            && request.range.contains(&entry.key.epk)
+        range.feed.latest_after(position, request.not_before)?.saturating_sub(expired)
+    };
+    Some(counted as u64)
+}
+
+/// Counts entry by entry: no number is kept for a part of a range.
+fn count_part(
+    container: &ContainerIndex,
+    range: &RangeIndex,
+    request: &PageRequest<'_>,
+    position: &Position,
+) -> Option<usize> {
+    let mut counted = 0;
+    for (looked, entry) in range.feed.after(position).enumerate() {
+        if looked == COUNT_LIMIT {
+            return None;
+        }
+        let is_counted = entry.timestamp >= request.not_before
             && shown_as(container, entry, request).is_some()
-    });
-    Some(shown.count() as u64)
+            && request.range.contains(&entry.key.epk);
+        counted += usize::from(is_counted);
+    }
+    Some(counted)
 }
 
 /// Whether a change after the requested position is known to have left retention.

@@ -1,13 +1,8 @@
-//! A process that writes is killed at random moments, again and again, on one folder of a real disk.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod crash;
+//! A process that writes is killed at random moments, again and again, on one folder.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{BufRead, BufReader, Write as _},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -19,12 +14,16 @@ use changefeed_core::{
 };
 use changefeed_embedded::{Durability, Engine};
 use changefeed_testkit::clock::TestClock;
-use crash::{
-    judge::{self, DATABASE},
-    ledger::{Picture, Ranges},
-    rng::Rng,
-};
 use serde_json::json;
+
+use crate::{
+    crash::{
+        judge::{self, DATABASE},
+        ledger::{Picture, Ranges},
+        rng::Rng,
+    },
+    process::{Process, folder, orders, say},
+};
 
 /// How often the writer is killed.
 const CYCLES: u64 = 120;
@@ -42,9 +41,6 @@ const SEGMENT_BYTES: u64 = 256 * 1024;
 const CONTAINERS: [(&str, Option<u64>); 3] = [("plain", None), ("versioned", Some(3_600_000)), ("brief", Some(200))];
 const VERSIONED: &str = "versioned";
 
-/// Set for a process that is to write: folder, mode, number of the cycle.
-const ORDERS: &str = "CHANGEFEED_KILL_TEST";
-
 async fn open(folder: &str, mode: &str, clock: Arc<dyn Clock>) -> (Engine, BTreeMap<&'static str, Container>) {
     let durability = if mode == "relaxed" { Durability::Relaxed } else { Durability::Durable };
     let builder = Engine::builder().durability(durability).clock(clock).segment_bytes(SEGMENT_BYTES);
@@ -61,21 +57,14 @@ async fn open(folder: &str, mode: &str, clock: Arc<dyn Clock>) -> (Engine, BTree
     (engine, containers)
 }
 
-/// One line for the parent, in one call, so that it arrives whole or not at all.
-fn say(line: String) {
-    let mut out = std::io::stdout().lock();
-    out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
-}
-
 /// The process that is killed. Does nothing as a test.
 ///
 /// It says `try W C ID=NUMBER…` before each write of writer W to container C (`ID=-`: delete) and `ack W LSN MILLIS`
 /// after it; `cut C` before a split or merge and `ranges C ID…` after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer() {
-    let Ok(orders) = std::env::var(ORDERS) else { return };
-    let [folder, mode, cycle] = orders.split('|').collect::<Vec<_>>().try_into().unwrap();
-    let (engine, containers) = open(folder, mode, Arc::new(SystemClock)).await;
+    let Some([folder, mode, cycle]) = orders() else { return };
+    let (engine, containers) = open(&folder, &mode, Arc::new(SystemClock)).await;
     let cycle: u64 = cycle.parse().unwrap();
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..WRITERS {
@@ -389,21 +378,7 @@ impl Witness {
 
 /// Starts a writer, kills it after a while, and returns what it said.
 fn live_and_die(folder: &str, mode: &str, cycle: u64, life: Duration) -> Vec<String> {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["writer", "--exact", "--nocapture", "--test-threads=1"]);
-    command.env(ORDERS, format!("{folder}|{mode}|{cycle}")).env("RUST_BACKTRACE", "0");
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let read = |pipe: Box<dyn std::io::Read + Send>| {
-        std::thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).collect::<Vec<_>>())
-    };
-    let (out, err) = (read(Box::new(out)), read(Box::new(err)));
-    wait(life);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let mut lines = out.join().unwrap();
-    lines.extend(err.join().unwrap());
-    lines
+    Process::start("writes::writer", [folder, mode, &cycle.to_string()]).kill_after(life)
 }
 
 /// Whether compaction has made one segment of several.
@@ -412,15 +387,9 @@ fn has_merged_segment(folder: &Path) -> bool {
     names.into_iter().any(|name| name.ends_with(".log") && name[..8] != name[9..17])
 }
 
-#[expect(clippy::disallowed_methods, reason = "a process is killed at a moment of real time")]
-fn wait(duration: Duration) {
-    std::thread::sleep(duration);
-}
-
 #[tokio::test]
 async fn nothing_that_was_acknowledged_is_lost_when_the_writer_is_killed_again_and_again() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kill-{}", std::process::id()));
-    drop(std::fs::remove_dir_all(&folder));
+    let folder = folder("writes");
     let path = folder.to_str().unwrap();
     let mut rng = Rng::new(1);
     let mut witness = Witness::default();
