@@ -11,6 +11,7 @@ mod lease;
 mod lock;
 mod members;
 mod properties;
+mod read_properties;
 mod search;
 mod status;
 mod summary;

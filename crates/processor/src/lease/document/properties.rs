@@ -13,6 +13,7 @@ use super::{
         SEARCH, SESSION, START, STATE, STATUS, SUSPECT, VERSION, VERSION_KEY, parse_flag, parse_number,
     },
     lease::{LeaseDocument, LeaseVersion},
+    read_properties::ReadProperties,
     search::Search,
     status::Status,
 };
@@ -53,7 +54,7 @@ pub struct Attempts {
 impl LeaseDocument {
     /// How often the lease changed hands. Whoever writes must hold the current one.
     pub fn epoch(&self) -> u64 {
-        self.number(EPOCH)
+        self.read.get().map_or_else(|| self.number(EPOCH), |read| read.epoch)
     }
 
     /// Sets the epoch, in the same write that sets the owner.
@@ -63,7 +64,10 @@ impl LeaseDocument {
 
     /// Tells apart two processes that use one instance name.
     pub fn session(&self) -> Option<&str> {
-        self.text(SESSION)
+        match self.read.get() {
+            Some(read) => read.session.as_deref(),
+            None => self.text(SESSION),
+        }
     }
 
     /// Sets the session.
@@ -73,7 +77,11 @@ impl LeaseDocument {
 
     /// The request to hand the lease over, if there is one.
     pub fn hand_over(&self) -> Option<HandOver> {
-        self.text(HAND_OVER).map(|to| HandOver { to: to.to_owned() })
+        let to = match self.read.get() {
+            Some(read) => read.hand_over.as_deref(),
+            None => self.text(HAND_OVER),
+        };
+        to.map(|to| HandOver { to: to.to_owned() })
     }
 
     /// Requests the lease for the instance `to`, or cancels the request.
@@ -172,6 +180,9 @@ impl LeaseDocument {
 
     /// What is known of the owner; `None` if there is none.
     pub fn owner_kind(&self) -> Option<OwnerKind> {
+        if let Some(read) = self.read.get() {
+            return read.owner_kind;
+        }
         let owner = self.owner.as_deref()?;
         let promised = self.text(OWNER);
         if promised == Some(owner) {
@@ -184,16 +195,21 @@ impl LeaseDocument {
 
     /// How long the owner may be silent before others may take the lease. `own` is the interval of the host that asks.
     pub fn expires_after(&self, own: Duration) -> Duration {
-        match (self.owner_kind(), self.number(EXPIRATION)) {
+        match (self.owner_kind(), self.expiration()) {
             (Some(OwnerKind::Current), millis) if millis > 0 => Duration::from_millis(millis).min(LONGEST_PROMISE),
             (None, _) => own,
             _ => own.max(UNPROMISED),
         }
     }
 
+    /// What the owner promised, in milliseconds; 0 if nothing.
+    pub(super) fn expiration(&self) -> u64 {
+        self.read.get().map_or_else(|| self.number(EXPIRATION), |read| read.expiration)
+    }
+
     /// How often an operator moved the lease to another position. A host must drop what it read before.
     pub fn generation(&self) -> u64 {
-        self.number(GENERATION)
+        self.read.get().map_or_else(|| self.number(GENERATION), |read| read.generation)
     }
 
     /// Sets the generation, in the same write that moves the position.
@@ -220,7 +236,7 @@ impl LeaseDocument {
 
     /// Whether an operator wants no work on this lease for now.
     pub fn is_paused(&self) -> bool {
-        self.flag(PAUSED)
+        self.read.get().map_or_else(|| self.flag(PAUSED), |read| read.paused)
     }
 
     /// Pauses or resumes the lease.
@@ -230,7 +246,7 @@ impl LeaseDocument {
 
     /// Whether this is the tombstone of a lease that has successors, but could not be deleted.
     pub fn is_gone(&self) -> bool {
-        self.flag(GONE)
+        self.read.get().map_or_else(|| self.flag(GONE), |read| read.gone)
     }
 
     /// Makes the lease a tombstone, or a lease again. The tombstone of a physical range has `PartitionId` instead of
@@ -270,6 +286,7 @@ impl LeaseDocument {
     }
 
     fn set_text(&mut self, key: &str, text: Option<&str>) {
+        self.read = ReadProperties::default();
         match text.filter(|text| !text.is_empty()) {
             Some(text) => drop(self.properties.insert(key.to_owned(), text.to_owned())),
             None => drop(self.properties.remove(key)),
