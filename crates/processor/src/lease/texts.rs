@@ -34,7 +34,7 @@ mod tests {
     fn equal_texts_are_shared_while_somebody_has_them() {
         let mut texts = Texts::new();
         let [mut first, mut second, mut other] = ["a", "a", "b"].map(Arc::<str>::from);
-        [&mut first, &mut second, &mut other].map(|text| texts.share(text));
+        [&mut first, &mut second, &mut other].into_iter().for_each(|text| texts.share(text));
         assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&first, &other));
         drop(other);
         texts.drop_unused();

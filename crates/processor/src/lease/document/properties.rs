@@ -13,7 +13,7 @@ use super::{
         SEARCH, SESSION, START, STATE, STATUS, SUSPECT, VERSION, VERSION_KEY, parse_flag, parse_number,
     },
     lease::{LeaseDocument, LeaseVersion},
-    read_properties::ReadProperties,
+    read_properties::{OwnerKind, ReadProperties, Values},
     search::Search,
     status::Status,
 };
@@ -23,17 +23,6 @@ pub(crate) const LONGEST_PROMISE: Duration = Duration::from_secs(600);
 
 /// How long an owner may be silent that promised nothing: .NET, Java and version 1.
 const UNPROMISED: Duration = Duration::from_secs(60);
-
-/// What is known of the owner of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnerKind {
-    /// A host of this version, which keeps its promise and answers requests.
-    Current,
-    /// A host of version 1, which answers requests.
-    Version1,
-    /// A host of another implementation, which knows neither epochs nor requests.
-    Foreign,
-}
 
 /// Somebody asks the owner for the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +41,23 @@ pub struct Attempts {
 }
 
 impl LeaseDocument {
+    /// Reads the properties once, in a document that will not be changed. Its copies read them each time.
+    #[must_use]
+    pub(crate) fn read_properties(mut self) -> Self {
+        let values = Values {
+            epoch: self.epoch(),
+            expiration: self.expiration(),
+            generation: self.generation(),
+            owner_kind: self.owner_kind(),
+            session: self.session().map(Box::from),
+            hand_over: self.hand_over().map(|request| request.to.into()),
+            paused: self.is_paused(),
+            gone: self.is_gone(),
+        };
+        self.read = ReadProperties::new(values);
+        self
+    }
+
     /// How often the lease changed hands. Whoever writes must hold the current one.
     pub fn epoch(&self) -> u64 {
         self.read.get().map_or_else(|| self.number(EPOCH), |read| read.epoch)
