@@ -80,8 +80,13 @@ impl LeaseFeed {
 
     /// All leases as they are now.
     pub(crate) fn listed(&mut self, listing: &Listing) {
-        let known = listing.summarised().map(|(lease, summary)| (lease.document.token.clone(), Arc::clone(summary)));
-        self.known = known.collect();
+        let listed = || listing.summarised().map(|(lease, summary)| (&lease.document.token, summary));
+        if self.known.keys().eq(listed().map(|(token, _)| token)) {
+            // As nearly always: nothing is created anew.
+            self.known.values_mut().zip(listed()).for_each(|(known, (_, summary))| *known = Arc::clone(summary));
+        } else {
+            self.known = listed().map(|(token, summary)| (token.clone(), Arc::clone(summary))).collect();
+        }
         self.whole = matches!(self.position, Position::At(_));
     }
 
@@ -117,7 +122,7 @@ impl LeaseFeed {
     pub(crate) fn leases(&self, page: &ChangePage) -> impl Iterator<Item = Option<Arc<LeaseSummary>>> {
         let prefix = self.store.prefix().leases();
         let leases = page.changes.iter().filter(move |change| change.id.starts_with(&prefix));
-        leases.map(|change| change.current.as_deref().and_then(parsed::summary))
+        leases.map(|change| change.current.as_ref().and_then(parsed::summary))
     }
 
     /// Takes in changes that were read at `now`. `session` is that of this host.

@@ -11,6 +11,7 @@ mod lease;
 mod lock;
 mod members;
 mod properties;
+mod read_properties;
 mod search;
 mod status;
 mod summary;
@@ -22,7 +23,8 @@ pub use self::{
     info::{InfoDocument, StartPosition, StartPositions},
     lease::{LeaseDocument, LeaseVersion},
     lock::LockDocument,
-    properties::{Attempts, HandOver, OwnerKind},
+    properties::{Attempts, HandOver},
+    read_properties::OwnerKind,
     search::Search,
     status::Status,
     summary::{LeaseSummary, SummaryRef},

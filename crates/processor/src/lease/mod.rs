@@ -21,6 +21,7 @@ pub(crate) mod split;
 pub(crate) mod state;
 pub(crate) mod store;
 pub(crate) mod task;
+pub(crate) mod texts;
 pub(crate) mod timing;
 pub(crate) mod update;
 pub(crate) mod writer;

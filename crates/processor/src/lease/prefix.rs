@@ -2,12 +2,14 @@
 //!
 //! The .NET SDK composes the same ids; one different byte and two fleets would process everything twice.
 
-use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
+use std::{borrow::Borrow, cmp::Ordering, fmt, str::FromStr, sync::Arc};
 
 use changefeed_core::{
     ContainerIdentity, Error, ErrorKind, FeedRange, ItemId, MAX_ID_CHARS, RangeId, Result, stable_hash::fnv1a_128,
 };
 use serde::{Serialize, Serializer};
+
+use super::texts::Texts;
 
 /// What must stay free behind the prefix: `..` and two keys of 16 bytes in hexadecimal with a `-` between them.
 const ROOM_FOR_TOKEN: usize = 2 + 65;
@@ -109,13 +111,18 @@ fn refused(name: &str, problem: &str, remedy: &str) -> Error {
 
 /// What a lease is for: the id of a physical range (version 0), or a feed range as `min-max` (version 1). Cheap to
 /// clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LeaseToken(Arc<str>);
 
 impl LeaseToken {
     /// The token as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Shares the text with equal tokens.
+    pub(crate) fn share(&mut self, texts: &mut Texts) {
+        texts.share(&mut self.0);
     }
 
     /// The token read as the id of a physical range. Only the version of the lease says whether it is one.
@@ -126,6 +133,19 @@ impl LeaseToken {
     /// The token read as a feed range.
     pub fn to_feed_range(&self) -> Option<FeedRange> {
         self.0.parse().ok()
+    }
+}
+
+impl Ord for LeaseToken {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Mostly a token is compared with itself, and reading it would take most of the time.
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl PartialOrd for LeaseToken {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -26,8 +26,8 @@ pub(super) struct FleetLeases {
 struct State {
     /// The newest versions, by id.
     items: BTreeMap<ItemId, Item>,
-    /// The ids, by the LSN of the newest version.
-    feed: BTreeMap<u64, ItemId>,
+    /// The same, by LSN.
+    feed: BTreeMap<u64, Item>,
     newest: u64,
 }
 
@@ -50,11 +50,11 @@ impl FleetLeases {
 
 impl State {
     fn put(&mut self, item: Item) {
-        let (id, lsn) = (item.id.clone(), item.lsn.get());
-        if let Some(before) = self.items.insert(id.clone(), item) {
+        let lsn = item.lsn.get();
+        if let Some(before) = self.items.insert(item.id.clone(), item.clone()) {
             self.feed.remove(&before.lsn.get());
         }
-        self.feed.insert(lsn, id);
+        self.feed.insert(lsn, item);
         self.newest = self.newest.max(lsn);
     }
 
@@ -63,19 +63,18 @@ impl State {
             self.feed.remove(&before.lsn.get());
         }
     }
+}
 
-    fn change(&self, id: &ItemId) -> Option<Change> {
-        let item = self.items.get(id)?;
-        Some(Change {
-            id: id.clone(),
-            rid: Some(item.rid),
-            lsn: item.lsn,
-            timestamp: item.timestamp,
-            operation: Operation::Write,
-            current: Some(item.body.clone()),
-            previous: None,
-            previous_lsn: None,
-        })
+fn change(item: &Item) -> Change {
+    Change {
+        id: item.id.clone(),
+        rid: Some(item.rid),
+        lsn: item.lsn,
+        timestamp: item.timestamp,
+        operation: Operation::Write,
+        current: Some(item.body.clone()),
+        previous: None,
+        previous_lsn: None,
     }
 }
 
@@ -97,8 +96,10 @@ impl Backend for FleetLeases {
         let state = self.state.lock();
         let after = self.after(&request.start, state.newest)?;
         let mut rest = state.feed.range((Excluded(after), Unbounded));
-        let changes: Vec<Change> =
-            rest.by_ref().take(request.max_items).filter_map(|(_, id)| state.change(id)).collect();
+        // Space for all at once: growing step by step would take more time than reading.
+        let most = usize::try_from(state.newest.saturating_sub(after)).unwrap_or(usize::MAX);
+        let mut changes = Vec::with_capacity(most.min(request.max_items).min(state.items.len()));
+        changes.extend(rest.by_ref().take(request.max_items).map(|(_, item)| change(item)));
         let end = changes.last().map_or(state.newest.max(after), |last| last.lsn.get());
         let page = ChangePage {
             continuation: Continuation::after(Lsn::new(end), self.identity().container),
@@ -140,7 +141,8 @@ impl Backend for FleetLeases {
         let from = first.as_ref().map_or(Unbounded, Excluded);
         let mut rest = state.items.range((from, Unbounded));
         let mut found = rest.by_ref().filter(|(id, _)| id.starts_with(&request.id_prefix));
-        let items: Vec<Item> = found.by_ref().take(request.max_items).map(|(_, item)| item.clone()).collect();
+        let mut items: Vec<Item> = Vec::with_capacity(request.max_items.min(state.items.len()));
+        items.extend(found.by_ref().take(request.max_items).map(|(_, item)| item.clone()));
         let more = found.next().is_some();
         let next = items.last().filter(|_| more).map(|last| last.id.to_string());
         Ok(Response::free(ItemPage { items, cursors: Vec::new(), next }))

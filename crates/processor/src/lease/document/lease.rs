@@ -10,6 +10,7 @@ use super::{
     iso,
     keys::{check_version, inherited},
     members::{Extra, Members},
+    read_properties::ReadProperties,
 };
 use crate::lease::prefix::LeaseToken;
 
@@ -65,6 +66,7 @@ pub struct LeaseDocument {
     stored_etag: Option<String>,
     stored_ts: i64,
     extra: Extra,
+    pub(super) read: ReadProperties,
 }
 
 impl LeaseDocument {
@@ -93,6 +95,7 @@ impl LeaseDocument {
             stored_etag: None,
             stored_ts: 0,
             extra: Extra::default(),
+            read: ReadProperties::default(),
         }
     }
 
@@ -121,6 +124,7 @@ impl LeaseDocument {
             stored_etag: members.take_text("_etag")?,
             stored_ts: members.take("_ts", "a whole number")?.unwrap_or_default(),
             extra: members.into_extra(),
+            read: ReadProperties::default(),
         };
         check_version(&lease.properties)?;
         if version == LeaseVersion::FeedRange && lease.range().is_none() {

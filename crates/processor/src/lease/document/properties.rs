@@ -13,6 +13,7 @@ use super::{
         SEARCH, SESSION, START, STATE, STATUS, SUSPECT, VERSION, VERSION_KEY, parse_flag, parse_number,
     },
     lease::{LeaseDocument, LeaseVersion},
+    read_properties::{OwnerKind, ReadProperties, Values},
     search::Search,
     status::Status,
 };
@@ -22,17 +23,6 @@ pub(crate) const LONGEST_PROMISE: Duration = Duration::from_secs(600);
 
 /// How long an owner may be silent that promised nothing: .NET, Java and version 1.
 const UNPROMISED: Duration = Duration::from_secs(60);
-
-/// What is known of the owner of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnerKind {
-    /// A host of this version, which keeps its promise and answers requests.
-    Current,
-    /// A host of version 1, which answers requests.
-    Version1,
-    /// A host of another implementation, which knows neither epochs nor requests.
-    Foreign,
-}
 
 /// Somebody asks the owner for the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,9 +41,26 @@ pub struct Attempts {
 }
 
 impl LeaseDocument {
+    /// Reads the properties once, in a document that will not be changed. Its copies read them each time.
+    #[must_use]
+    pub(crate) fn read_properties(mut self) -> Self {
+        let values = Values {
+            epoch: self.epoch(),
+            expiration: self.expiration(),
+            generation: self.generation(),
+            owner_kind: self.owner_kind(),
+            session: self.session().map(Box::from),
+            hand_over: self.hand_over().map(|request| request.to.into()),
+            paused: self.is_paused(),
+            gone: self.is_gone(),
+        };
+        self.read = ReadProperties::new(values);
+        self
+    }
+
     /// How often the lease changed hands. Whoever writes must hold the current one.
     pub fn epoch(&self) -> u64 {
-        self.number(EPOCH)
+        self.read.get().map_or_else(|| self.number(EPOCH), |read| read.epoch)
     }
 
     /// Sets the epoch, in the same write that sets the owner.
@@ -63,7 +70,10 @@ impl LeaseDocument {
 
     /// Tells apart two processes that use one instance name.
     pub fn session(&self) -> Option<&str> {
-        self.text(SESSION)
+        match self.read.get() {
+            Some(read) => read.session.as_deref(),
+            None => self.text(SESSION),
+        }
     }
 
     /// Sets the session.
@@ -73,7 +83,11 @@ impl LeaseDocument {
 
     /// The request to hand the lease over, if there is one.
     pub fn hand_over(&self) -> Option<HandOver> {
-        self.text(HAND_OVER).map(|to| HandOver { to: to.to_owned() })
+        let to = match self.read.get() {
+            Some(read) => read.hand_over.as_deref(),
+            None => self.text(HAND_OVER),
+        };
+        to.map(|to| HandOver { to: to.to_owned() })
     }
 
     /// Requests the lease for the instance `to`, or cancels the request.
@@ -172,6 +186,9 @@ impl LeaseDocument {
 
     /// What is known of the owner; `None` if there is none.
     pub fn owner_kind(&self) -> Option<OwnerKind> {
+        if let Some(read) = self.read.get() {
+            return read.owner_kind;
+        }
         let owner = self.owner.as_deref()?;
         let promised = self.text(OWNER);
         if promised == Some(owner) {
@@ -184,16 +201,21 @@ impl LeaseDocument {
 
     /// How long the owner may be silent before others may take the lease. `own` is the interval of the host that asks.
     pub fn expires_after(&self, own: Duration) -> Duration {
-        match (self.owner_kind(), self.number(EXPIRATION)) {
+        match (self.owner_kind(), self.expiration()) {
             (Some(OwnerKind::Current), millis) if millis > 0 => Duration::from_millis(millis).min(LONGEST_PROMISE),
             (None, _) => own,
             _ => own.max(UNPROMISED),
         }
     }
 
+    /// What the owner promised, in milliseconds; 0 if nothing.
+    pub(super) fn expiration(&self) -> u64 {
+        self.read.get().map_or_else(|| self.number(EXPIRATION), |read| read.expiration)
+    }
+
     /// How often an operator moved the lease to another position. A host must drop what it read before.
     pub fn generation(&self) -> u64 {
-        self.number(GENERATION)
+        self.read.get().map_or_else(|| self.number(GENERATION), |read| read.generation)
     }
 
     /// Sets the generation, in the same write that moves the position.
@@ -220,7 +242,7 @@ impl LeaseDocument {
 
     /// Whether an operator wants no work on this lease for now.
     pub fn is_paused(&self) -> bool {
-        self.flag(PAUSED)
+        self.read.get().map_or_else(|| self.flag(PAUSED), |read| read.paused)
     }
 
     /// Pauses or resumes the lease.
@@ -230,7 +252,7 @@ impl LeaseDocument {
 
     /// Whether this is the tombstone of a lease that has successors, but could not be deleted.
     pub fn is_gone(&self) -> bool {
-        self.flag(GONE)
+        self.read.get().map_or_else(|| self.flag(GONE), |read| read.gone)
     }
 
     /// Makes the lease a tombstone, or a lease again. The tombstone of a physical range has `PartitionId` instead of
@@ -270,6 +292,7 @@ impl LeaseDocument {
     }
 
     fn set_text(&mut self, key: &str, text: Option<&str>) {
+        self.read = ReadProperties::default();
         match text.filter(|text| !text.is_empty()) {
             Some(text) => drop(self.properties.insert(key.to_owned(), text.to_owned())),
             None => drop(self.properties.remove(key)),

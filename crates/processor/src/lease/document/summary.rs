@@ -1,6 +1,6 @@
 //! The summary of a lease: what a host must know to tell whether a write concerns it, and nothing else. Pure.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use changefeed_core::{ETag, Error};
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use super::{
     keys::{GONE, HAND_OVER, PAUSED, SESSION},
     lease::LeaseDocument,
 };
-use crate::lease::prefix::LeaseToken;
+use crate::lease::{prefix::LeaseToken, texts::Texts};
 
 /// One version of a lease document, summarised without copying: hosts read many of them to learn that nothing happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,14 +44,20 @@ pub struct LeaseSummary {
     token: LeaseToken,
     etag: Option<ETag>,
     timestamp: Option<Box<str>>,
-    owner: Option<Box<str>>,
-    session: Option<Box<str>>,
+    owner: Option<Arc<str>>,
+    session: Option<Arc<str>>,
     hand_over: Option<Box<str>>,
     paused: bool,
     gone: bool,
 }
 
 impl LeaseSummary {
+    /// Shares texts with the summaries of other leases and versions.
+    pub(crate) fn share(&mut self, texts: &mut Texts) {
+        self.token.share(texts);
+        self.owner.iter_mut().chain(&mut self.session).for_each(|text| texts.share(text));
+    }
+
     /// The token of the lease.
     pub fn token(&self) -> &LeaseToken {
         &self.token
@@ -99,8 +105,8 @@ impl TryFrom<SummaryRef<'_>> for LeaseSummary {
             token: token.parse()?,
             etag: etag.and_then(|etag| etag.parse().ok()),
             timestamp: owned(timestamp),
-            owner: owned(owner),
-            session: owned(session),
+            owner: owner.as_deref().map(Arc::from),
+            session: session.as_deref().map(Arc::from),
             hand_over: owned(hand_over),
             paused,
             gone,
@@ -114,8 +120,8 @@ impl From<&LeaseDocument> for LeaseSummary {
             token: document.token.clone(),
             etag: document.stored_etag().and_then(|etag| etag.parse().ok()),
             timestamp: document.timestamp.as_deref().map(Box::from),
-            owner: document.owner.as_deref().map(Box::from),
-            session: document.session().map(Box::from),
+            owner: document.owner.as_deref().map(Arc::from),
+            session: document.session().map(Arc::from),
             hand_over: document.hand_over().map(|asked| asked.to.into()),
             paused: document.is_paused(),
             gone: document.is_gone(),

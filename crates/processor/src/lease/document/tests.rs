@@ -441,3 +441,38 @@ fn a_child_goes_on_at_the_checkpoint_and_inherits_no_ownership() {
     assert_eq!((child.epoch(), child.session(), child.hand_over(), child.status()), (0, None, None, None));
     assert_eq!(child.properties.get("tenant").unwrap(), "blue");
 }
+
+fn facts(lease: &LeaseDocument) -> impl PartialEq + std::fmt::Debug + use<> {
+    let numbers = (lease.epoch(), lease.generation(), lease.expires_after(Duration::from_secs(1)));
+    let texts = (lease.session().map(str::to_owned), lease.hand_over(), lease.owner_kind());
+    (numbers, texts, lease.is_paused(), lease.is_gone())
+}
+
+#[test]
+fn properties_that_were_read_are_those_of_the_texts_and_a_change_shows() {
+    let range = FeedRange::full();
+    let mut lease =
+        LeaseDocument::new("x..0".into(), None, LeaseVersion::Range, "0".parse().unwrap(), range, Mode::LatestVersion);
+    lease.owner = Some("a".into());
+    lease.set_epoch(3);
+    lease.set_promise("a", Duration::from_secs(7));
+    let plain = lease.clone();
+    let mut read = lease.read_properties();
+    assert!(read.read.get().is_some() && read.clone().read.get().is_none());
+    assert_eq!((facts(&read), &read), (facts(&plain), &plain));
+    let changes: [fn(&mut LeaseDocument); 7] = [
+        |lease| lease.set_epoch(4),
+        |lease| lease.set_generation(2),
+        |lease| lease.set_session(Some("s")),
+        |lease| lease.set_hand_over(Some("b")),
+        |lease| lease.set_promise("a", Duration::from_secs(8)),
+        |lease| lease.set_paused(true),
+        |lease| lease.set_gone(true),
+    ];
+    for change in changes {
+        let before = facts(&read);
+        change(&mut read);
+        assert_ne!(facts(&read), before);
+        read = read.read_properties();
+    }
+}
