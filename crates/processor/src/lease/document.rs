@@ -10,6 +10,7 @@ mod keys;
 mod lease;
 mod lock;
 mod members;
+mod owner_kind;
 mod properties;
 mod read_properties;
 mod search;
@@ -23,8 +24,8 @@ pub use self::{
     info::{InfoDocument, StartPosition, StartPositions},
     lease::{LeaseDocument, LeaseVersion},
     lock::LockDocument,
+    owner_kind::OwnerKind,
     properties::{Attempts, HandOver},
-    read_properties::OwnerKind,
     search::Search,
     status::Status,
     summary::{LeaseSummary, SummaryRef},

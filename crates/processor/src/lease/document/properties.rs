@@ -13,7 +13,8 @@ use super::{
         SEARCH, SESSION, START, STATE, STATUS, SUSPECT, VERSION, VERSION_KEY, parse_flag, parse_number,
     },
     lease::{LeaseDocument, LeaseVersion},
-    read_properties::{OwnerKind, ReadProperties, Values},
+    owner_kind::OwnerKind,
+    read_properties::{ReadProperties, Values},
     search::Search,
     status::Status,
 };

@@ -1,5 +1,7 @@
 //! Our own properties of a document that is only read, taken out of the texts once: hosts look at all of them in every listing.
 
+use super::owner_kind::OwnerKind;
+
 /// The properties of a document that does not change any more; none in a document that may be changed, such as every copy.
 #[derive(Debug, Default)]
 pub(super) struct ReadProperties(Option<Box<Values>>);
@@ -15,17 +17,6 @@ pub(super) struct Values {
     pub(super) hand_over: Option<Box<str>>,
     pub(super) paused: bool,
     pub(super) gone: bool,
-}
-
-/// What is known of the owner of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnerKind {
-    /// A host of this version, which keeps its promise and answers requests.
-    Current,
-    /// A host of version 1, which answers requests.
-    Version1,
-    /// A host of another implementation, which knows neither epochs nor requests.
-    Foreign,
 }
 
 impl ReadProperties {
