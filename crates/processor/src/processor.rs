@@ -31,7 +31,7 @@ use crate::{
     notifier::{AsyncCallback, Callback, Notifier},
     options::Options,
     running::Running,
-    runtime::{Runtime, TokioRuntime, panic_message},
+    runtime::{BoxFuture, Runtime, TokioRuntime, panic_message},
     store::{
         charged::{ChargedBackend, Waits},
         retry::RetryBackend,
@@ -123,7 +123,7 @@ impl Processor {
         if stop.as_mut().now_or_never().is_some() {
             return Ok(None);
         }
-        let mut starting = pin!(self.start_host(takeover));
+        let mut starting = self.start_host(takeover);
         tokio::select! {
             biased;
             () = stop => {}
@@ -141,7 +141,13 @@ impl Processor {
         Ok(None)
     }
 
-    pub(crate) async fn start_host(&self, takeover: Takeover) -> Result<Running> {
+    /// Starts a host. Not async: whoever polls an async function compiles everything that it polls or spawns, and every
+    /// program that starts a processor would compile the host again.
+    pub(crate) fn start_host(&self, takeover: Takeover) -> BoxFuture<'_, Result<Running>> {
+        Box::pin(self.begin_host(takeover))
+    }
+
+    async fn begin_host(&self, takeover: Takeover) -> Result<Running> {
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
         {

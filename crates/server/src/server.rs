@@ -186,7 +186,7 @@ impl Builder {
         let bad_tls = |message: String| Error::new(ErrorKind::InvalidArgument, message);
         let certificate = tls.map(Reload::new).transpose().map_err(bad_tls)?.map(Arc::new);
         let state = self.state(keys)?;
-        let listening = listen(address, Arc::clone(&state), certificate).await.map_err(|error| {
+        let listening = listen(address, Arc::clone(&state), certificate).map_err(|error| {
             Error::new(ErrorKind::Io, format!("listen on {address}: choose another address with --listen"))
                 .with_source(error)
         })?;

@@ -62,8 +62,9 @@ impl Listening {
     }
 }
 
-/// Binds and begins to accept.
-pub(crate) async fn listen(
+/// Binds and begins to accept. Not async: whoever polls an async function compiles everything that it polls or spawns, and a
+/// program that starts a server would compile the whole server again.
+pub(crate) fn listen(
     address: SocketAddr,
     state: Arc<ServerState>,
     certificate: Option<Arc<Reload>>,
