@@ -119,9 +119,11 @@ impl Delivery {
         self.count
     }
 
-    /// Whether some items need not be delivered any more.
+    /// Whether some items need not be delivered any more. Those of the current batch may have to be, whether its call has
+    /// begun or not.
     pub(crate) fn has_handled(&self) -> bool {
-        self.current.is_none() && self.batches.iter().map(|batch| batch.items.len()).sum::<usize>() < self.count
+        let waiting = self.batches.iter().chain(&self.current).map(|batch| batch.items.len());
+        waiting.sum::<usize>() < self.count
     }
 
     /// The name of an item, in isolation only.

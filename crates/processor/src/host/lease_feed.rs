@@ -122,7 +122,7 @@ impl LeaseFeed {
     pub(crate) fn leases(&self, page: &ChangePage) -> impl Iterator<Item = Option<Arc<LeaseSummary>>> {
         let prefix = self.store.prefix().leases();
         let leases = page.changes.iter().filter(move |change| change.id.starts_with(&prefix));
-        leases.map(|change| change.current.as_ref().and_then(parsed::summary))
+        leases.map(|change| change.current.as_deref().and_then(parsed::summary))
     }
 
     /// Takes in changes that were read at `now`. `session` is that of this host.

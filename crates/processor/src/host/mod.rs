@@ -192,7 +192,7 @@ impl Host {
                 // deleted since; or its document was deleted and created again while a task still runs, which goes on or
                 // ends first.
                 let document = lease.document();
-                let known = self.records.has_had_task(&document.token, document.epoch());
+                let known = self.records.has_had_task(&document.token, document.epoch(), lease.confirmed());
                 let running = self.records.has_task(&document.token);
                 if let Some(range) = document.range().filter(|_| !known && !running) {
                     self.start(lease, range);

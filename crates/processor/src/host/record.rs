@@ -316,9 +316,10 @@ impl Records {
         self.task(token).is_some()
     }
 
-    /// Whether this host has had a task under this epoch of the lease or a later one.
-    pub(crate) fn has_had_task(&self, token: &LeaseToken, epoch: u64) -> bool {
-        let deleted = self.deleted.get(token).map(|(epoch, _)| *epoch);
+    /// Whether this host has had a task under this epoch of the lease or a later one. Of a lease that was deleted, only
+    /// documents `written` before that count: it may have been created again.
+    pub(crate) fn has_had_task(&self, token: &LeaseToken, epoch: u64, written: Duration) -> bool {
+        let deleted = self.deleted.get(token).filter(|(_, noticed)| written <= *noticed).map(|(epoch, _)| *epoch);
         self.get(token).and_then(LeaseRecord::epoch).max(deleted) >= Some(epoch)
     }
 
@@ -420,12 +421,13 @@ mod tests {
         let listed = |records: &mut Records, now| records.take_in(&Listing::default(), at(60), "host-1", at(now));
         listed(&mut records, 10);
         assert!(records.get(&token).is_none(), "its document is gone");
-        assert!(records.has_had_task(&token, 1) && records.has_had_task(&token, 2));
-        assert!(!records.has_had_task(&token, 3) && !records.has_had_task(&"7".parse().unwrap(), 1));
+        assert!(records.has_had_task(&token, 1, at(9)) && records.has_had_task(&token, 2, at(10)));
+        assert!(!records.has_had_task(&token, 3, at(9)) && !records.has_had_task(&"7".parse().unwrap(), 1, at(9)));
+        assert!(!records.has_had_task(&token, 1, at(11)), "it was created again");
         listed(&mut records, 129);
-        assert!(records.has_had_task(&token, 1));
+        assert!(records.has_had_task(&token, 1, at(9)));
         listed(&mut records, 130);
-        assert!(!records.has_had_task(&token, 1), "created again, it may be adopted");
+        assert!(!records.has_had_task(&token, 1, at(9)));
     }
 
     #[test]

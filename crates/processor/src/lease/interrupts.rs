@@ -41,7 +41,8 @@ pub(crate) enum Activity {
 pub(crate) enum Interrupt {
     /// It is dropped; then the lease is left.
     Drop,
-    /// It is finished, and its result counts; then the lease is left. `Context::cancelled` fires as a hint.
+    /// It is finished, and its result counts; then the lease is left. `Context::cancelled` fires as a hint, but not at a
+    /// split.
     Finish,
     /// It may finish, but its result is discarded. `Context::cancelled` fires as a hint.
     Discard,

@@ -314,7 +314,10 @@ impl LeaseState {
                 Some(signal) => match interrupt(signal, self.activity()) {
                     Interrupt::Hold => return,
                     Interrupt::Finish => {
-                        self.cancel_call(effects);
+                        // The host keeps what comes after a split: a call has no reason to end early.
+                        if signal != Signal::RangeGone {
+                            self.cancel_call(effects);
+                        }
                         return;
                     }
                     Interrupt::Discard => {

@@ -126,11 +126,11 @@ impl LeaseState {
         }
     }
 
-    /// Whether a part of the page was handled and the rest can follow at once: no call is running, and nothing is waited for
-    /// but the host's permit.
+    /// Whether a part of the page was handled and the rest can follow: no call is running, and nothing is waited for but the
+    /// host's permit.
     pub(super) fn is_page_begun(&self) -> bool {
         let Work::Delivering(delivering) = &self.work else { return false };
-        let waits = matches!(delivering.stage, Stage::Turn | Stage::Pausing(_));
+        let waits = matches!(delivering.stage, Stage::Turn | Stage::Calling(_) | Stage::Pausing(_));
         !waits && delivering.delivery.has_handled()
     }
 

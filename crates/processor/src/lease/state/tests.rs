@@ -366,7 +366,7 @@ fn a_timeout_is_a_failed_attempt() {
 #[test]
 fn a_split_waits_for_the_call_and_stores_its_progress() {
     let mut calling = Driver::doing(Activity::Calling);
-    assert_eq!(calling.on(Event::Read(Page::Gone)), ["CancelCall"]);
+    assert!(calling.on(Event::Read(Page::Gone)).is_empty(), "the call is not asked to end early");
     let effects = calling.done();
     assert!(effects.ends_with(&["PrepareSplit".to_owned()]), "{effects:?}");
     let effects = calling.on(Event::SplitReady(Ok(())));
@@ -386,12 +386,24 @@ fn a_page_of_which_a_part_was_handled_is_finished_before_a_split_unless_it_fails
         assert_eq!(driver.wrote(Facts::default()), ["Call"]);
         assert_eq!(driver.done(), ["Write"]);
         assert!(driver.on(Event::CheckRange).is_empty());
-        assert_eq!(driver.wrote(Facts::default()), ["Call", "CancelCall"]);
+        assert_eq!(driver.wrote(Facts::default()), ["Call"]);
         driver
     };
     assert_eq!(begun().done(), ["DropPage", "EndTurn", "DropPages", "PrepareSplit", "Write"]);
     let effects = begun().fail();
     assert!(effects.ends_with(&["DropPages".to_owned(), "PrepareSplit".to_owned()]), "{effects:?}");
+    // Also if each call waits for the host's permit.
+    let limited = Settings { limits_calls: true, ..settings(Some(2)) };
+    let mut waiting = Driver::resuming(limited, Some(crashed.clone()));
+    waiting.page(2);
+    waiting.on(Event::TurnTaken);
+    assert_eq!(waiting.wrote(Facts::default()), ["AwaitPermit"]);
+    assert_eq!(waiting.on(Event::CallPermitted), ["Call"]);
+    assert_eq!(waiting.done(), ["Write"]);
+    assert_eq!(waiting.wrote(Facts::default()), ["AwaitPermit"]);
+    assert!(waiting.on(Event::CheckRange).is_empty(), "it waits on");
+    assert_eq!(waiting.on(Event::CallPermitted), ["Call"]);
+    assert_eq!(waiting.done(), ["DropPage", "EndTurn", "DropPages", "PrepareSplit", "Write"]);
     // Nothing of it was handled yet: the children read it again.
     let mut unhandled = Driver::resuming(settings(Some(2)), Some(crashed.clone()));
     unhandled.page(2);
