@@ -16,6 +16,9 @@ case "${1:-}" in
     ;;
 esac
 
+bench=yes
+[ "${1:-}" != --no-bench ] || bench=no
+
 # The stage that is running, when it began, and how long those before it took.
 stage="" begun=$SECONDS times=""
 say() {
@@ -26,7 +29,7 @@ say() {
   printf '\n== %s\n' "$*"
 }
 # beside NAME COMMAND...: starts a stage of pure computing that the following stages, which mostly wait, leave room for. At
-# the lowest priority, so that it takes nothing from them.
+# the lowest priority, so that it takes nothing from them. The command may be a function: it ends with its first failure.
 logs=$(mktemp -d)
 declare -A pids=()
 beside() {
@@ -34,7 +37,11 @@ beside() {
   shift
   # Job control gives it a process group of its own; a session of its own would make its priority meaningless.
   set -m
-  nice -n 19 "$@" >"$logs/$name" 2>&1 </dev/null &
+  (
+    trap - EXIT
+    renice -n 19 "$BASHPID" >/dev/null
+    "$@"
+  ) >"$logs/$name" 2>&1 </dev/null &
   set +m
   pids[$name]=$!
 }
@@ -103,14 +110,8 @@ if [ "${1:-}" = "quick" ] || [ "${1:-}" = "--quick" ]; then
   exit 0
 fi
 
-say "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
-
-say "public API"
-command -v python3 >/dev/null || { apt-get update -qq && apt-get install -y -qq python3; }
-scripts/public-api
-
 say "rows of the race"
+command -v python3 >/dev/null || { apt-get update -qq && apt-get install -y -qq python3; }
 PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s bench
 
 say "who may use whom"
@@ -119,36 +120,53 @@ scripts/check-dependencies
 say "alert rules"
 scripts/check-alerts
 
-say "the oldest Rust that is promised"
-scripts/check-rust-version
-
 # One by one: together they would get each other's features, planted bugs among them.
 say "programs"
 cargo build --release --locked --quiet -p changefeed-sim
 cargo build --release --locked --quiet -p changefeed-cli
 programs=${CARGO_TARGET_DIR:-target}/release
 
-seeds="simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges"
-mutants="simulation: every planted bug is found"
+simulation="simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges; every planted bug is found"
+builds="documentation, public API, the oldest Rust that is promised; programs of later stages"
 fuzzing="fuzzing, twenty seconds for each target"
 
+# Tests wait most of the time and leave the cores to what only computes.
+compute_simulation() {
+  "$programs/changefeed-sim" --seeds 0..1000
+  "$programs/changefeed-sim" --mutants
+}
+compute_builds() {
+  scripts/check-rust-version
+  scripts/run-examples build
+  CHANGEFEED_BIN="$programs/changefeed" sdk-tests/run build
+  scripts/fuzz build
+  [ "$bench" = no ] || cargo build --release --locked --quiet -p changefeed-bench
+  # Last, since they need the folder that the tests are built in.
+  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+  scripts/public-api
+}
+
 # One command for all crates, so that the SDK of Azure Cosmos DB is built once.
+say "tests: build"
+tests=(--workspace --features changefeed-cli/cosmos --locked --no-fail-fast)
+cargo test "${tests[@]}" --no-run
+
 say "tests"
-beside "$seeds" "$programs/changefeed-sim" --seeds 0..1000
-cargo test --workspace --features changefeed-cli/cosmos --locked --no-fail-fast
-finish "$seeds"
+beside "$simulation" compute_simulation
+beside "$builds" compute_builds
+cargo test "${tests[@]}"
+finish "$builds"
 
 say "examples"
 scripts/run-examples
 
 say "unmodified SDKs against the server: Python, JavaScript, Rust, Java; KEDA's scaler"
-beside "$mutants" "$programs/changefeed-sim" --mutants
 beside "$fuzzing" scripts/fuzz 20
 CHANGEFEED_BIN="$programs/changefeed" sdk-tests/run
-finish "$mutants"
+finish "$simulation"
 finish "$fuzzing"
 
-if [ "${1:-}" != "--no-bench" ]; then
+if [ "$bench" = yes ]; then
   say "benchmark runs (two rows, quick)"
   cargo run --release --locked --quiet -p changefeed-bench -- --quick durable_writes_8 feed_read_items
 fi
