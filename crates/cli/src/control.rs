@@ -33,7 +33,11 @@ fn seek_text(moved: &[Moved], dry_run: bool) -> String {
         let owner = owner.clone().unwrap_or_else(|| "-".to_owned());
         table.row([lease.to_string(), owner, from.to_string(), to.to_string()]);
     }
-    let done = if dry_run { "would be moved; nothing was done" } else { "moved; owners follow with their next write" };
+    let done = if dry_run {
+        "would be moved; nothing was done"
+    } else {
+        "moved; calls that run now may finish, and store nothing"
+    };
     format!("{}\n{} {done}\n", table.text(terminal::columns()), count_of_leases(moved.len()))
 }
 

@@ -174,14 +174,22 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
         let explanation = explained.into_iter().find(|explained| explained.lease == found.lease);
         Ok((found, explanation, letters))
     })?;
+    let is_dead = letters.iter().any(|letter| letter.lsn == found.lsn.get());
+    let exit = if is_dead && found.progress == Progress::Handled { Exit::Unhealthy } else { Exit::Good };
     if *json {
         let shown = json!({ "item": item, "found": found, "lease": explanation, "dead_letters": letters });
         print(&format!("{shown}\n"))?;
-        return Ok(Exit::Good);
+        return Ok(exit);
     }
     let mut text = format!("item {item}: newest version at lsn {}, written {}\n", found.lsn, time(found.timestamp));
     text.push_str(&match found.progress {
-        Progress::Handled => "handled: it is behind the checkpoint of its lease\n".to_owned(),
+        Progress::Handled if is_dead => "not handled: it is a dead letter\n".to_owned(),
+        Progress::Handled if dead_letters.is_some() => {
+            "handled: it is behind the checkpoint of its lease, and no dead letter\n".to_owned()
+        }
+        Progress::Handled => "behind the checkpoint of its lease: handled, unless it became a dead letter, which \
+                              --dead-letters DB/NAME tells\n"
+            .to_owned(),
         Progress::Waiting { after: 0 } => {
             "waiting: it is after the checkpoint, the next of its partition key\n".to_owned()
         }
@@ -201,7 +209,7 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
         ));
     }
     print_text(&text)?;
-    Ok(Exit::Good)
+    Ok(exit)
 }
 
 /// Opens the processor's containers, looks, and closes them.

@@ -40,7 +40,7 @@ pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
         // Those who write what is waited for need the folder, too.
         let admin = if args.once { None } else { store.offer_admin_endpoint() };
         let ended = tokio::select! {
-            ended = follow(args, &mut pull, condition.as_ref()) => ended?,
+            ended = follow(args, &container, &mut pull, condition.as_ref()) => ended?,
             () = interrupted() => Exit::Interrupted,
         };
         drop((pull, container));
@@ -52,7 +52,12 @@ pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
     })
 }
 
-async fn follow(args: &TailArgs, pull: &mut Pull, condition: Option<&Condition>) -> Result<Exit> {
+async fn follow(
+    args: &TailArgs,
+    container: &Container,
+    pull: &mut Pull,
+    condition: Option<&Condition>,
+) -> Result<Exit> {
     let form = Form::on_stdout(args.json);
     let mut left = args.max.unwrap_or(u64::MAX);
     let progress = (args.once && is_seen_alone()).then(|| Indicator::counting("changes read"));
@@ -76,7 +81,7 @@ async fn follow(args: &TailArgs, pull: &mut Pull, condition: Option<&Condition>)
         let rest = usize::try_from(left).unwrap_or(usize::MAX);
         changes.truncate(rest);
         left -= changes.len() as u64;
-        if print(&lines(&RawChanges::from(changes), form, None)?)? == Printed::NobodyReads {
+        if print(&lines(&RawChanges::from_container(changes, container), form, None)?)? == Printed::NobodyReads {
             return Ok(Exit::Good);
         }
         save(args.bookmark.as_deref(), pull)?;
@@ -151,8 +156,13 @@ pub(crate) fn partition_key(text: &str) -> Result<PartitionKey> {
 
 /// The condition of `--where`.
 fn condition(text: &str) -> Result<Condition> {
-    Condition::parse(&format!("FROM c WHERE {text}"))
-        .map_err(|error| format!("--where {text}: {error}: write a condition on c, such as 'c.total > 100'").into())
+    const BEFORE: &str = "FROM c WHERE ";
+    Condition::parse(&format!("{BEFORE}{text}")).map_err(|mut error| {
+        if error.line == 1 {
+            error.column = error.column.saturating_sub(BEFORE.len() as u32).max(1);
+        }
+        format!("--where {text}: {error}: write a condition on c, such as 'c.total > 100'").into()
+    })
 }
 
 /// The changes whose item, or where it was deleted the one before, fits.

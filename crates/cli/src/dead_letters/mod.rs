@@ -185,7 +185,11 @@ fn shown(redriven: &Redriven, dry_run: bool, json: bool) -> Result<Exit> {
     } else {
         let verb = if dry_run { "would be written again" } else { "written again" };
         let done = count_of_letters(redriven.done.len() as u64);
-        let mut text = format!("{done} {verb}, {} left\n", redriven.skipped.len());
+        let mut text = match (redriven.done.len(), redriven.skipped.len()) {
+            (0, 0) => "no dead letter matches: nothing was done\n".to_owned(),
+            (_, 0) => format!("{done} {verb}\n"),
+            (_, skipped) => format!("{done} {verb}, {skipped} not, and kept:\n"),
+        };
         for skipped in &redriven.skipped {
             text.push_str(&format!("  item {}: {}\n    {}\n", skipped.item, skipped.reason, skipped.id));
         }

