@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use self::{copy::Copy, exec::Exec, webhook::Webhook};
 use crate::{
-    args::{DelegateArgs, ProcessorArgs, RunArgs},
+    args::{DelegateArgs, Moment, ProcessorArgs, RunArgs},
     change_line::{Form, lines},
     count::count_of,
     exit::{EndRequests, Exit, Printed, Result, print, print_text, say},
@@ -102,6 +102,7 @@ impl Opened {
         };
         let stores = ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?;
         let admin = stores.store.offer_admin_endpoint();
+        announce_first_start(&stores, args.options.from).await;
         let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
         let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
         if let Some(container) = &args.options.dead_letters {
@@ -129,6 +130,22 @@ impl Opened {
             None => Ok(()),
         }
     }
+}
+
+/// Says that a processor starts for the first time, and where: so does one whose name or lease container is mistyped.
+async fn announce_first_start(stores: &ProcessorStores, from: Moment) {
+    // A store that refuses this is no reason not to start: the host repeats its requests.
+    let Ok(known) = changefeed::processors(&stores.monitored, &stores.leases).await else { return };
+    if known.contains(&stores.name) {
+        return;
+    }
+    let place = match from {
+        Moment::Beginning => "from the beginning",
+        Moment::Now => "from now on, without the changes before (--from beginning delivers them)",
+        Moment::Time(_) => "from the time of --from on",
+    };
+    let others = known.join(", ");
+    tracing::info!(processor = stores.name, others, "first start: delivers {place}");
 }
 
 fn build<M>(builder: ProcessorBuilder<M>, delegate: &Arc<Delegate>) -> Result<Processor>

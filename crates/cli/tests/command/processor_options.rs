@@ -325,3 +325,13 @@ fn the_log_has_as_much_as_its_level_says() {
         assert_eq!(said.contains("lease caught up"), caught_up, "{level}: {said}");
     }
 }
+
+#[test]
+fn a_first_start_is_announced_with_where_it_begins() {
+    let shop = Shop::in_folder();
+    shop.load(2);
+    let run = |more: &[&str]| text(&shop.run(&["run"], &[&["--print", "--once"], more].concat()).stderr);
+    let first = run(&[]);
+    assert!(first.contains("first start: delivers from now on, without the changes before"), "{first}");
+    assert!(!run(&[]).contains("first start"), "it has run before");
+}
