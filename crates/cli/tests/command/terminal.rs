@@ -26,10 +26,10 @@ impl Terminal {
     pub(crate) fn start(columns: u16, args: &[&str]) -> Self {
         let quoted = |word: &&str| format!("'{}'", word.replace('\'', "'\\''"));
         let line: Vec<String> = [env!("CARGO_BIN_EXE_changefeed")].iter().chain(args).map(quoted).collect();
-        // The shell says how the command ended; `script` was seen to end with 2, perhaps the number of the signal.
+        // The shell says how the command ended. A test that runs in the background inherits that Ctrl-C is ignored.
         let script = format!("stty cols {columns} rows 24; trap : INT; {}; exit $?", line.join(" "));
-        let mut child = Command::new("script")
-            .args(["-qec", &script, "/dev/null"])
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT", "script", "-qec", &script, "/dev/null"])
             .env("TERM", "xterm")
             .env("SHELL", "/bin/sh")
             .env_remove("CHANGEFEED_KEY")
