@@ -70,11 +70,16 @@ impl ResourceId {
 
     /// Parses an id; `None` if the text is not one. Cheaper than `parse` where most texts are names: no error is built.
     pub fn try_parse(text: &str) -> Option<Self> {
+        Self::try_parse_bytes(text.as_bytes())
+    }
+
+    /// Parses an id from bytes that need not be text otherwise; `None` if they are not one.
+    pub fn try_parse_bytes(text: &[u8]) -> Option<Self> {
         // Longer text is not worth decoding.
         if text.len() > MAX_CHARS {
             return None;
         }
-        decode(text.as_bytes()).and_then(|(bytes, count)| Self::from_bytes(bytes.get(..count)?))
+        decode(text).and_then(|(bytes, count)| Self::from_bytes(bytes.get(..count)?))
     }
 
     /// The id of the database this belongs to, or is.
@@ -206,9 +211,27 @@ impl<'de> Deserialize<'de> for ResourceId {
 
 /// Base64 with padding, and its length. Does not allocate: a feed page prints one id for each item.
 fn encode(bytes: &[u8]) -> ([u8; MAX_CHARS], usize) {
+    if let Ok(bytes) = bytes.try_into() {
+        return (encode_longest(bytes), MAX_CHARS);
+    }
     let mut text = [0; MAX_CHARS];
     let length = BASE64.encode_slice(bytes, &mut text).expect("invariant: an id has at most 16 bytes");
     (text, length)
+}
+
+/// The same for the ids of documents, as in [`decode_longest`].
+fn encode_longest(bytes: &[u8; MAX_BYTES]) -> [u8; MAX_CHARS] {
+    // The last byte fills two letters, and padding follows.
+    let mut text = [b'='; MAX_CHARS];
+    let letter = |bits: u32| LETTERS.as_bytes()[(bits & 0x3f) as usize];
+    let (threes, last) = bytes.split_at(MAX_BYTES - 1);
+    for (three, four) in threes.chunks_exact(3).zip(text.chunks_exact_mut(4)) {
+        let bits = u32::from_be_bytes([0, three[0], three[1], three[2]]);
+        four.copy_from_slice(&[letter(bits >> 18), letter(bits >> 12), letter(bits >> 6), letter(bits)]);
+    }
+    let bits = u32::from(last[0]) << 4;
+    [text[MAX_CHARS - 4], text[MAX_CHARS - 3]] = [letter(bits >> 6), letter(bits)];
+    text
 }
 
 /// What each letter stands for; [`NO_LETTER`] for all other bytes.
@@ -271,6 +294,15 @@ mod tests {
                 text[at] = byte;
                 assert_eq!(decode_longest(&text), slowly(&text), "{:?}", String::from_utf8_lossy(&text));
             }
+        }
+    }
+
+    #[test]
+    fn documents_are_written_as_base64_of_any_length_is() {
+        // Every value at every place.
+        let of = |number: usize| std::array::from_fn(|at| (number + at * 37) as u8);
+        for bytes in (0..256).map(of).chain([[0; MAX_BYTES], [u8::MAX; MAX_BYTES]]) {
+            assert_eq!(encode_longest(&bytes), BASE64.encode(bytes).as_bytes(), "{bytes:?}");
         }
     }
 

@@ -107,7 +107,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<A> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
         while let Some(Name(name)) = self.map.next_key_seed(NameSeed)? {
-            if SYSTEM_MEMBERS.contains(&&*name) && !self.wanted.contains(&&*name) {
+            // Few names of users begin as those of the system do: most are compared with none.
+            if name.starts_with('_') && SYSTEM_MEMBERS.contains(&&*name) && !self.wanted.contains(&&*name) {
                 self.map.next_value::<IgnoredAny>()?;
                 continue;
             }

@@ -21,7 +21,7 @@ pub trait Wire: Sized {
     ///
     /// # Errors
     /// [`Malformed`] if the bytes are not one.
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed>;
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed>;
 }
 
 /// Encodes one message.
@@ -36,9 +36,9 @@ pub fn encode(message: &impl Wire) -> Bytes {
 /// # Errors
 /// [`Malformed`] if the bytes are not exactly one message of this type.
 pub fn decode<T: Wire>(bytes: Bytes) -> Result<T, Malformed> {
-    let mut input = Reader { bytes, at: 0 };
-    let message = T::read_from(&mut input)?;
-    if input.rest().is_empty() { Ok(message) } else { Err(Malformed("bytes follow the message")) }
+    let mut input = Reader { message: &bytes, rest: &bytes };
+    let value = T::read_from(&mut input)?;
+    if input.rest.is_empty() { Ok(value) } else { Err(Malformed("bytes follow the message")) }
 }
 
 /// Bytes that are not the message they should be.
@@ -55,39 +55,32 @@ impl std::error::Error for Malformed {}
 
 /// A message, and how far it was read.
 #[derive(Debug)]
-pub struct Reader {
-    bytes: Bytes,
-    /// Never beyond the end.
-    at: usize,
+pub struct Reader<'a> {
+    message: &'a Bytes,
+    /// What was not read yet: the end of the message.
+    rest: &'a [u8],
 }
 
-impl Reader {
-    /// What was not read yet.
-    fn rest(&self) -> &[u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+impl<'a> Reader<'a> {
+    #[inline]
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let (byte, rest) = self.rest.split_first().ok_or(Malformed("it ends early"))?;
+        self.rest = rest;
+        Ok(*byte)
     }
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        let byte = *self.bytes.get(self.at).ok_or(Malformed("it ends early"))?;
-        self.at += 1;
-        Ok(byte)
+    /// The next bytes, looked at in place: sharing them would cost two atomic operations for each text of a page.
+    #[inline]
+    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Malformed("it ends early"))?;
+        self.rest = rest;
+        Ok(taken)
     }
 
     /// The next bytes, which share memory with the message.
     pub(crate) fn bytes(&mut self, count: usize) -> Result<Bytes, Malformed> {
-        if count > self.rest().len() {
-            return Err(Malformed("it ends early"));
-        }
-        let bytes = self.bytes.slice(self.at..self.at + count);
-        self.at += count;
-        Ok(bytes)
-    }
-
-    /// The next bytes, looked at in place: sharing them would cost two atomic operations for each text of a page.
-    fn look<T>(&mut self, count: usize, read: impl FnOnce(&[u8]) -> Result<T, Malformed>) -> Result<T, Malformed> {
-        let value = read(self.rest().get(..count).ok_or(Malformed("it ends early"))?)?;
-        self.at += count;
-        Ok(value)
+        let taken = self.take(count)?;
+        Ok(self.message.slice_ref(taken))
     }
 }
 
@@ -96,7 +89,8 @@ impl Wire for u8 {
         out.push(*self);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         input.byte()
     }
 }
@@ -106,7 +100,8 @@ impl Wire for bool {
         out.push((*self).into());
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         match input.byte()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -126,21 +121,30 @@ impl Wire for u64 {
         out.push(rest as u8);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = input.byte()?;
-            let bits = Self::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                break;
-            }
-            value |= bits << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match input.byte()? {
+            byte if byte < 0x80 => Ok(byte.into()),
+            first => long_number(first, input),
         }
-        Err(Malformed("a number has more than 64 bits"))
     }
+}
+
+/// The rest of a number of several bytes.
+fn long_number(first: u8, input: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let mut value = u64::from(first & 0x7f);
+    for shift in (7..64).step_by(7) {
+        let byte = input.byte()?;
+        let bits = u64::from(byte & 0x7f);
+        if bits << shift >> shift != bits {
+            break;
+        }
+        value |= bits << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(Malformed("a number has more than 64 bits"))
 }
 
 impl Wire for u32 {
@@ -148,7 +152,7 @@ impl Wire for u32 {
         u64::from(*self).put(out);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         u64::read_from(input)?.try_into().map_err(|_| Malformed("a number has more than 32 bits"))
     }
 }
@@ -158,7 +162,8 @@ impl Wire for usize {
         (*self as u64).put(out);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         u64::read_from(input)?.try_into().map_err(|_| Malformed("a number is too large for this machine"))
     }
 }
@@ -168,9 +173,9 @@ impl Wire for f64 {
         out.extend_from_slice(&self.to_le_bytes());
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
-        let eight = |bytes: &[u8]| bytes.try_into().map_err(|_| Malformed("it ends early"));
-        input.look(size_of::<Self>(), eight).map(Self::from_le_bytes)
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let eight = input.take(size_of::<Self>())?.try_into().map_err(|_| Malformed("it ends early"))?;
+        Ok(Self::from_le_bytes(eight))
     }
 }
 
@@ -180,7 +185,7 @@ impl Wire for Duration {
         self.subsec_nanos().put(out);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (seconds, nanos) = (u64::read_from(input)?, u32::read_from(input)?);
         if nanos >= 1_000_000_000 {
             Err(Malformed("a duration has too many nanoseconds"))
@@ -200,7 +205,8 @@ impl Wire for Bytes {
         SMALL + self.len()
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count = usize::read_from(input)?;
         input.bytes(count)
     }
@@ -214,11 +220,11 @@ pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
 
 /// Reads a text with `read`.
 pub(crate) fn take_text<T>(
-    input: &mut Reader,
+    input: &mut Reader<'_>,
     read: impl FnOnce(&str) -> Result<T, Malformed>,
 ) -> Result<T, Malformed> {
     let count = usize::read_from(input)?;
-    input.look(count, |bytes| read(std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8"))?))
+    read(std::str::from_utf8(input.take(count)?).map_err(|_| Malformed("a text is not UTF-8"))?)
 }
 
 impl Wire for String {
@@ -230,7 +236,7 @@ impl Wire for String {
         SMALL + self.len()
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         take_text(input, |text| Ok(text.to_owned()))
     }
 }
@@ -238,7 +244,7 @@ impl Wire for String {
 impl Wire for () {
     fn put(&self, _: &mut Vec<u8>) {}
 
-    fn read_from(_: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(_: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(())
     }
 }
@@ -255,7 +261,8 @@ impl<T: Wire> Wire for Option<T> {
         1 + self.as_ref().map_or(0, T::size_hint)
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         if bool::read_from(input)? { T::read_from(input).map(Some) } else { Ok(None) }
     }
 }
@@ -270,10 +277,10 @@ impl<T: Wire> Wire for Vec<T> {
         SMALL + self.iter().map(T::size_hint).sum::<usize>()
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count = usize::read_from(input)?;
         // Every value has at least one byte: a count that lies does not reserve memory.
-        let mut values = Self::with_capacity(count.min(input.rest().len()));
+        let mut values = Self::with_capacity(count.min(input.rest.len()));
         for _ in 0..count {
             values.push(T::read_from(input)?);
         }
@@ -292,7 +299,7 @@ macro_rules! wire_tuple {
                 0 $(+ self.$index.size_hint())+
             }
 
-            fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+            fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
                 Ok(($($name::read_from(input)?,)+))
             }
         }

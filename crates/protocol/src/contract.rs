@@ -18,7 +18,7 @@ macro_rules! wire_text {
                 put_text(&self.to_string(), out);
             }
 
-            fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+            fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
                 take_text(input, |text| text.parse().map_err(|_| Malformed($problem)))
             }
         }
@@ -45,7 +45,7 @@ macro_rules! wire_str {
                 10 + self.as_str().len()
             }
 
-            fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+            fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
                 take_text(input, |text| text.parse().map_err(|_| Malformed($problem)))
             }
         }
@@ -66,7 +66,7 @@ macro_rules! wire_json {
                 put_text(&serde_json::to_string(self).unwrap_or_default(), out);
             }
 
-            fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+            fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
                 take_text(input, |text| serde_json::from_str(text).map_err(|_| Malformed("a setting is not JSON")))
             }
         }
@@ -87,7 +87,7 @@ macro_rules! wire_struct {
                 0 $(+ self.$member.size_hint())*
             }
 
-            fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+            fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
                 Ok(Self { $($member: Wire::read_from(input)?),* })
             }
         }
@@ -124,7 +124,7 @@ impl<T: Wire> Wire for Response<T> {
         self.request_charge.size_hint() + self.value.size_hint()
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let request_charge = f64::read_from(input)?;
         Ok(Self::new(T::read_from(input)?, request_charge))
     }
@@ -147,8 +147,9 @@ impl Wire for ResourceId {
         25
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
-        take_text(input, |text| Self::try_parse(text).ok_or(Malformed("a resource id is not one")))
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count = usize::read_from(input)?;
+        Self::try_parse_bytes(input.take(count)?).ok_or(Malformed("a resource id is not one"))
     }
 }
 
@@ -157,7 +158,8 @@ impl Wire for Lsn {
         self.get().put(out);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         u64::read_from(input).map(Self::new)
     }
 }
@@ -167,7 +169,8 @@ impl Wire for Timestamp {
         self.as_millis().put(out);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         u64::read_from(input).map(Self::from_millis)
     }
 }
@@ -178,7 +181,7 @@ impl Wire for Continuation {
         self.container().copied().put(out);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let token = String::read_from(input)?;
         Ok(match Option::read_from(input)? {
             Some(container) => Self::new(token, container),
@@ -195,7 +198,7 @@ impl Wire for Mode {
         });
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::read_from(input)? {
             0 => Ok(Self::LatestVersion),
             1 => Ok(Self::AllVersions),
@@ -215,7 +218,8 @@ impl Wire for Operation {
         });
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    #[inline]
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::read_from(input)? {
             0 => Ok(Self::Write),
             1 => Ok(Self::Create),
@@ -243,7 +247,7 @@ impl Wire for StartFrom {
         }
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::read_from(input)? {
             0 => Ok(Self::Beginning),
             1 => Ok(Self::Now),
@@ -266,7 +270,7 @@ impl Wire for TimeToLive {
         }
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::read_from(input)? {
             0 => Ok(Self::Off),
             1 => Ok(Self::ItemsOnly),
@@ -301,7 +305,7 @@ impl Wire for Write {
         }
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::read_from(input)? {
             0 => Ok(Self::Create { body: Wire::read_from(input)? }),
             1 => Ok(Self::Upsert { body: Wire::read_from(input)?, if_match: Wire::read_from(input)? }),
@@ -320,7 +324,7 @@ impl Wire for Capabilities {
         }
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self::new()
             .split_on_demand(bool::read_from(input)?)
             .all_versions(bool::read_from(input)?)

@@ -46,7 +46,7 @@ impl Wire for ErrorKind {
         put_text(&self.to_string(), out);
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         take_text(input, |name| {
             let known = KINDS.into_iter().find(|kind| kind.to_string() == name);
             known.ok_or(Malformed("unknown kind of error"))
@@ -89,7 +89,7 @@ impl Wire for Received {
         out.extend_from_slice(&encode_error(&self.0));
     }
 
-    fn read_from(input: &mut Reader) -> Result<Self, Malformed> {
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (kind, is_unknown, message) = <(ErrorKind, bool, String)>::read_from(input)?;
         let mut error = Error::new(kind, message);
         if is_unknown {

@@ -147,3 +147,14 @@ fn capabilities_come_back_as_those_of_a_store_elsewhere() {
     assert_eq!(decode::<Capabilities>(encode(&all.in_process(true))).unwrap(), all);
     assert_eq!(decode::<Capabilities>(encode(&Capabilities::new())).unwrap(), Capabilities::new());
 }
+
+#[test]
+fn a_resource_id_that_is_not_one_is_refused_whether_it_is_text_or_not() {
+    let good = encode(&ResourceId::document(1, 2, 3).unwrap());
+    assert!(decode::<ResourceId>(good.clone()).is_ok());
+    for wrong in [b'/', 0x80, 0xff] {
+        let mut bytes = good.to_vec();
+        bytes[5] = wrong;
+        assert_eq!(decode::<ResourceId>(bytes.into()), Err(Malformed("a resource id is not one")));
+    }
+}
