@@ -82,7 +82,7 @@ impl LeaseFeed {
     pub(crate) fn listed(&mut self, listing: &Listing) {
         let listed = || listing.summarised().map(|(lease, summary)| (&lease.document.token, summary));
         if self.known.keys().eq(listed().map(|(token, _)| token)) {
-            // As nearly always: nothing is created anew.
+            // The same leases, as in most listings: the map is updated in place.
             self.known.values_mut().zip(listed()).for_each(|(known, (_, summary))| *known = Arc::clone(summary));
         } else {
             self.known = listed().map(|(token, summary)| (token.clone(), Arc::clone(summary))).collect();

@@ -7,12 +7,15 @@ use changefeed_core::{
     StartFrom, Timestamp,
 };
 
-use crate::lease::{
-    coverage::{self, NewLease},
-    document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
-    prefix::{LeasePrefix, LeaseToken},
-    ranges::{live_from, uncovered},
-    store::{LeaseStore, Listing, StoredLease},
+use crate::{
+    lease::{
+        coverage::{self, NewLease},
+        document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
+        prefix::{LeasePrefix, LeaseToken},
+        ranges::{live_from, uncovered},
+        store::{LeaseStore, Listing, StoredLease},
+    },
+    runtime::Runtime,
 };
 
 /// How often ranges may split or merge while one lease is being measured.
@@ -69,6 +72,12 @@ impl ProcessorRef {
 
     pub(crate) fn store(&self) -> Result<LeaseStore> {
         LeaseStore::new(self.leases.clone(), LeasePrefix::new(&self.name, self.monitored.identity())?)
+    }
+
+    /// The lease store; if it is in this process, its listings tell which owners have ended without releasing their leases.
+    pub(crate) fn store_seen_from(&self, runtime: &dyn Runtime) -> Result<LeaseStore> {
+        let process = runtime.process().filter(|_| self.leases.capabilities().in_process);
+        Ok(self.store()?.of_process(process))
     }
 
     /// Looks at everything.

@@ -92,8 +92,7 @@ impl Control {
 
     /// The lease store; if it is in this process, its listings tell which owners died with their processes.
     pub(super) fn lease_store(&self) -> Result<LeaseStore> {
-        let process = self.clock().process().filter(|_| self.processor.leases.capabilities().in_process);
-        Ok(self.processor.store()?.of_process(process))
+        self.processor.store_seen_from(&*self.clock())
     }
 
     /// Everything that is stored about the processor, with owners that are known to be dead.

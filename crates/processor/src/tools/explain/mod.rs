@@ -124,8 +124,7 @@ impl Explain {
 
     /// Everything that is stored about the processor. A lease store in this process tells which owners have ended.
     async fn snapshot(&self, runtime: &Arc<dyn Runtime>) -> Result<Snapshot> {
-        let process = runtime.process().filter(|_| self.processor.leases.capabilities().in_process);
-        self.processor.snapshot_of(self.processor.store()?.of_process(process)).await
+        self.processor.snapshot_of(self.processor.store_seen_from(&**runtime)?).await
     }
 
     /// What is known of the owner's signs of life.
