@@ -196,11 +196,15 @@ async fn work(
             caught_up = processor.run_until_caught_up_unless(stop) => caught_up?,
             never = delegate.measure(observed.stores) => match never {},
         };
-        if caught_up || !requests.any() {
+        if caught_up {
             return Ok(Exit::Good);
         }
-        say("stopped before it had caught up: it goes on from there, and no lease is kept");
-        return Ok(Exit::Interrupted);
+        if requests.any() {
+            say("stopped before it had caught up: it goes on from there, and no lease is kept");
+            return Ok(Exit::Interrupted);
+        }
+        say("stopped before it had caught up, since the reader of stdout has gone: the next run delivers the rest");
+        return Ok(Exit::Unhealthy);
     }
     let Some(running) = processor.start_unless(stop.as_mut()).await? else {
         say("stopped while the host was starting: no lease is kept");
@@ -337,7 +341,9 @@ impl Delegate {
             Printed::Whole => Ok(BatchResult::Done),
             Printed::NobodyReads => {
                 self.nobody_reads.notify_one();
-                Err(DelegateError::new("nobody reads what is printed"))
+                // No further attempt before the host stops: it would fail, too, and count towards a dead letter.
+                context.cancelled().await;
+                Err(DelegateError::new("the reader of stdout has gone"))
             }
         }
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::{
     process::{command, eventually, text},
     shop::{Shop, assert_good, changes},
+    signals::ended,
 };
 
 fn tail(shop: &Shop, more: &[&str]) -> Vec<String> {
@@ -161,6 +162,33 @@ fn a_host_ends_when_nobody_reads_what_it_prints_and_loses_nothing() {
     assert_eq!(seen.len(), printed.len());
     assert!(seen.is_subset(&ledger) && ledger.len() == 70);
     assert_eq!(shop.json(&["lag"], &[])["total"], 0);
+}
+
+#[test]
+fn a_run_once_whose_reader_goes_away_says_that_it_has_not_caught_up_and_loses_nothing() {
+    let shop = Shop::in_folder();
+    // More than a pipe holds.
+    let ledger: BTreeSet<String> = shop.load(2000).into_iter().collect();
+    // One attempt, so that a second one would look for the items to put aside.
+    let letters = ["--dead-letters", "shop/rejected", "--dead-letter-after", "1"];
+    let once = ["--print", "--json", "--once", "--from", "beginning", "--max-items", "50", "--log", "off"];
+    let mut run = shop.command(&["run"], &[&once[..], &letters[..]].concat());
+    let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    reader.read_line(&mut String::new()).unwrap();
+    drop(reader);
+    let (status, said) = ended(child);
+    let expected =
+        "stopped before it had caught up, since the reader of stdout has gone: the next run delivers the rest\n";
+    assert_eq!((status.code(), said.as_str()), (Some(1), expected));
+
+    let lag = shop.json(&["lag"], &[])["total"].as_u64().unwrap();
+    let rest = shop.says(&["run"], &[&once[..], &letters[..]].concat());
+    let rest: Vec<String> = rest.lines().map(str::to_owned).collect();
+    assert!(lag > 0 && rest.len() as u64 == lag, "{lag} changes were not checkpointed, {} came", rest.len());
+    assert!(changes(&rest).is_subset(&ledger));
+    assert_eq!(shop.json(&["lag"], &[])["total"], 0);
+    assert_eq!(crate::dead_letters::letters(&shop, &["list"]), "no dead letters\n");
 }
 
 #[test]
