@@ -32,12 +32,17 @@ async fn from_no_data_to_caught_up() {
     assert_eq!(shop.explain().leases().await.expect_err("not started").kind(), ErrorKind::ItemNotFound);
     let seen = Seen::default();
     let running = shop.host("worker-1", &seen).await;
-    let explanation = shop.until_cause(Cause::NoData).await;
+    until_async("an owner", || async { shop.explanation().await.owner.is_some() }).await;
+    let explanation = shop.explanation().await;
+    assert_eq!(explanation.cause, Cause::NoData);
     assert_eq!(explanation.sentence, "no data: the container has never had a change; worker-1 waits");
     shop.write(0..3, 1).await;
     let explanation = shop.until_cause(Cause::CaughtUp).await;
     assert_eq!((explanation.lease.as_str(), explanation.owner.as_deref()), ("0", Some("worker-1")));
     running.stop().await.expect("stop");
+    let explanation = shop.explanation().await;
+    assert_eq!(explanation.cause, Cause::CaughtUp, "nothing waits: no host is needed");
+    assert_eq!(explanation.sentence, "caught up; nobody owns it: the next host takes it");
     shop.write(0..3, 2).await;
     let explanation = shop.until_cause(Cause::Unowned).await;
     assert!(explanation.sentence.starts_with("nobody owns it, 3 changes behind"), "{}", explanation.sentence);

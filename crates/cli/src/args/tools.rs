@@ -28,7 +28,9 @@ pub(crate) struct LagArgs {
 
 /// Says for each lease what it is doing, and why nothing happens if nothing does
 ///
-/// Exit code 1 if a lease needs attention.
+/// Exit code 1 if a lease needs attention: if its changes wait and nobody owns it, if its owner is silent or fails, if it is
+/// paused, or if its document is missing or cannot be read. A lease that has caught up needs no owner: after `run --once` the
+/// exit code is 0.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:

@@ -119,8 +119,7 @@ fn what_people_read_fits_eighty_columns_and_forty() {
         "    3  free   -            0  -",
     ];
     assert_eq!(lines(40, &on(&store, &["lag", "mailer"])), expected);
-    let sentence =
-        ["lease 0: nobody owns it, nothing waits:", "  start a host, or see why those that", "  run do not take it"];
+    let sentence = ["lease 0: caught up; nobody owns it: the", "  next host takes it"];
     assert_eq!(lines(40, &on(&store, &["explain", "mailer", "--lease", "0"])), sentence);
     let ranges = [
         "ID  FROM           TO            PARENTS",

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub enum Cause {
     /// The container has never had a change.
     NoData,
-    /// Everything was handled.
+    /// Everything was handled. A host waits for changes, or no host owns it.
     CaughtUp,
     /// There is work, and an owner who does it.
     Working,
@@ -25,13 +25,14 @@ pub enum Cause {
     DeadLetterFailing,
     /// The checkpoint has left the retention of an all-versions feed.
     Expired,
-    /// No host owns it.
+    /// There is work, and no host owns it.
     Unowned,
     /// Its owner gives no sign of life.
     OwnerSilent,
     /// Another host asked for it.
     HandOver,
-    /// Its range was split or merged, and its successors are not there yet.
+    /// Its range was split or merged, and its successors are not there yet. With changes waiting and no owner it is
+    /// [`Unowned`](Self::Unowned).
     SplitPending,
     /// An operator paused it.
     Paused,

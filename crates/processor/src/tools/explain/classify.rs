@@ -78,12 +78,21 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> (Cause, String) {
     working(evidence, owner, &waiting)
 }
 
+/// Changes that wait without an owner need a host; a lease that has caught up does not.
 fn unowned(evidence: &Evidence<'_>, waiting: &str) -> (Cause, String) {
-    match evidence.split {
-        true => {
-            (Cause::SplitPending, format!("its range was split or merged and nobody owns it, {waiting}: start a host"))
+    if let Some((throttled, error)) = &evidence.unreadable {
+        return (feed_failure(*throttled), format!("nobody owns it; the feed cannot be read: {error}"));
+    }
+    match (evidence.split, evidence.changes) {
+        (true, changes) => {
+            let cause = if changes > 0 { Cause::Unowned } else { Cause::SplitPending };
+            (cause, format!("its range was split or merged and nobody owns it, {waiting}: start a host"))
         }
-        false => (
+        (false, 0) if evidence.untouched => {
+            (Cause::NoData, "no data: the container has never had a change; nobody owns it".to_owned())
+        }
+        (false, 0) => (Cause::CaughtUp, "caught up; nobody owns it: the next host takes it".to_owned()),
+        (false, _) => (
             Cause::Unowned,
             format!("nobody owns it, {waiting}: start a host, or see why those that run do not take it"),
         ),
@@ -111,8 +120,7 @@ fn silent(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> Option<String>
 /// The owner lives, and nothing but work is to be done.
 fn working(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> (Cause, String) {
     if let Some((throttled, error)) = &evidence.unreadable {
-        let cause = if *throttled { Cause::Throttled } else { Cause::FeedFailing };
-        return (cause, format!("owned by {owner}; the feed cannot be read: {error}"));
+        return (feed_failure(*throttled), format!("owned by {owner}; the feed cannot be read: {error}"));
     }
     if let Some(status) = &evidence.status {
         return busy(status, owner, waiting);
@@ -138,6 +146,10 @@ fn working(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> (Cause, Strin
         }
         _ => (Cause::Working, format!("{waiting}, {owner} works on them")),
     }
+}
+
+fn feed_failure(throttled: bool) -> Cause {
+    if throttled { Cause::Throttled } else { Cause::FeedFailing }
 }
 
 /// What a status of the owner means.
@@ -282,10 +294,26 @@ mod tests {
                 Cause::Unowned,
                 "nobody owns it, 7 changes behind: start a host, or see why those that run do not take it",
             ),
+            (Evidence { changes: 0, ..free() }, Cause::CaughtUp, "caught up; nobody owns it: the next host takes it"),
+            (
+                Evidence { changes: 0, untouched: true, ..free() },
+                Cause::NoData,
+                "no data: the container has never had a change; nobody owns it",
+            ),
+            (
+                Evidence { changes: 0, unreadable: Some((false, "disk".to_owned())), ..free() },
+                Cause::FeedFailing,
+                "nobody owns it; the feed cannot be read: disk",
+            ),
             (
                 Evidence { split: true, ..free() },
-                Cause::SplitPending,
+                Cause::Unowned,
                 "its range was split or merged and nobody owns it, 7 changes behind: start a host",
+            ),
+            (
+                Evidence { split: true, changes: 0, ..free() },
+                Cause::SplitPending,
+                "its range was split or merged and nobody owns it, nothing waits: start a host",
             ),
             (
                 Evidence { split: true, ..evidence() },
