@@ -22,8 +22,9 @@ Examples:
     --leases shop/leases --from beginning --copy-to shop/archive --once
 
 --exec runs the command by `sh -c` for each batch, with one change on each line of stdin, as --print --json prints them.
-Exit code 0 means that the batch is done; any other fails the attempt, and the batch is retried. The command must end by
-itself when stdin ends. At --delegate-timeout its whole process group is killed. With --results it may say what became
+Exit code 0 means that the batch is done; any other fails the attempt, and the batch is retried. The end of what the command
+wrote to stderr, up to 1 KiB, is part of the error in logs, dead letters and `changefeed explain`; all of it goes to the
+stderr of this host. The command must end by itself when stdin ends. At --delegate-timeout its whole process group is killed. With --results it may say what became
 of single changes, one line of JSON each on stdout; changes that it does not mention are done:
   {\"change_id\": \"...\", \"result\": \"done\" | \"skip\" | \"retry\" | \"dead-letter\", \"after\": \"5s\", \"reason\": \"...\"}
 Variables: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT.

@@ -10,7 +10,7 @@ use tokio::{
     process::{ChildStdin, ChildStdout, Command},
 };
 
-use super::exec_guard::ExecGuard;
+use super::{exec_guard::ExecGuard, stderr_tail::StderrTail};
 use crate::change_line::{Form, lines};
 
 /// A command says at most so much about one batch: a page of changes holds no more.
@@ -44,17 +44,24 @@ impl Exec {
             .env("CHANGEFEED_ATTEMPT", context.attempt().to_string())
             .stdin(Stdio::piped())
             .stdout(if self.reads_results { Stdio::piped() } else { Stdio::inherit() })
+            .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| DelegateError::new(format!("start `sh -c {:?}`: {error}", self.command)))?;
         let group = Group::of(child.id(), &self.guard);
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let stderr = child.stderr.take().map(StderrTail::of);
         let (written, said, status) = tokio::join!(feed(stdin, input.as_bytes()), results(stdout), child.wait());
         group.has_ended();
+        let stderr = match stderr {
+            Some(stderr) => stderr.line().await,
+            None => String::new(),
+        };
         let status = status?;
         if !status.success() {
-            return Err(DelegateError::new(format!("the command ended with {status}")));
+            let why = if stderr.is_empty() { stderr } else { format!(": {stderr}") };
+            return Err(DelegateError::new(format!("the command ended with {status}{why}")));
         }
         written.map_err(|error| DelegateError::new(format!("write to the command: {error}")))?;
         match said? {

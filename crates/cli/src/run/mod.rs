@@ -5,6 +5,7 @@ mod exec;
 pub(crate) mod exec_guard;
 mod log;
 mod options;
+mod stderr_tail;
 mod webhook;
 
 use std::{convert::Infallible, sync::Arc};

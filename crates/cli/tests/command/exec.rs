@@ -79,6 +79,46 @@ fn a_command_that_prints_garbage_fails_and_says_why() {
 }
 
 #[test]
+fn the_end_of_stderr_is_part_of_the_error_in_the_log_in_explain_and_in_dead_letters() {
+    let shop = Shop::served();
+    shop.load(1);
+    // Longer than what is kept, with a colour, and then the line that matters.
+    let command = "seq 1 600 >&2; printf '\\033[31msmtp: no route\\033[0m to host\\n' >&2; exit 3";
+    let host = shop.logged_host("a", &["--exec", command]);
+    let logged = shop.logs("batch failed");
+    assert!(
+        logged.contains("the command ended with exit status: 3: ...")
+            && logged.contains("599 600 smtp: no route to host"),
+        "{logged}"
+    );
+    assert!(shop.lines("log").contains(&"1".to_owned()), "stderr itself goes through, too");
+    eventually("the error in explain", || {
+        let said = text(&shop.run(&["explain"], &[]).stdout);
+        said.contains("the command ended with exit status: 3: ...") && said.contains("600 smtp: no route to host\n")
+    });
+    host.stop();
+
+    let letters = ["--dead-letters", "shop/rejected", "--dead-letter-after", "1", "--log", "off"];
+    let options = ["--exec", "echo 'no such address' >&2; exit 4", "--once"];
+    shop.says(&["run"], &[&options[..], &letters[..]].concat());
+    let listed = crate::dead_letters::letters(&shop, &["list"]);
+    assert!(listed.contains("1 x the command ended with exit status: 4: no such address\n"), "{listed}");
+}
+
+#[test]
+fn a_process_that_a_command_leaves_behind_does_not_keep_its_batch_waiting() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    // It keeps stderr open, and can write to it later.
+    let command = "(while test ! -e end; do sleep 0.05; done; echo late >&2 && touch wrote) & true";
+    let host = shop.host("a", &["--exec", command]);
+    shop.catches_up();
+    shop.folder.write("end", "");
+    eventually("its last words", || shop.folder.path().join("wrote").exists());
+    host.stop();
+}
+
+#[test]
 fn a_host_that_is_killed_in_the_middle_of_its_work_is_replaced_and_nothing_is_lost() {
     let shop = Shop::served();
     let ledger: BTreeSet<String> = shop.load(200).into_iter().collect();

@@ -5,6 +5,12 @@ use serde::{Deserialize, Serialize};
 /// The longest text that is stored, in characters: it may quote an error of any length.
 const TEXT_CHARS: usize = 300;
 
+/// How many of these characters are the beginning of a longer text. The rest is its end, where most errors name their cause.
+const BEGIN_CHARS: usize = 100;
+
+/// What stands for the middle of a longer text.
+const LEFT_OUT: &str = " ... ";
+
 /// What the owner of a lease is doing, if it is neither delivering nor waiting for changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -62,7 +68,30 @@ impl Status {
     }
 }
 
-/// Makes an error message one line, and cuts it after 300 characters.
+/// Makes an error message one line of at most 300 characters; a longer one loses its middle.
 pub(crate) fn one_line(text: &str) -> String {
-    text.chars().take(TEXT_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let count = text.chars().count();
+    if count <= TEXT_CHARS {
+        return text.chars().map(printable).collect();
+    }
+    let end = TEXT_CHARS - BEGIN_CHARS - LEFT_OUT.len();
+    let chars = text.chars().take(BEGIN_CHARS).chain(LEFT_OUT.chars()).chain(text.chars().skip(count - end));
+    chars.map(printable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_error_keeps_its_beginning_and_its_end_on_one_line() {
+        assert_eq!(one_line("smtp:\ndown"), "smtp: down");
+        let long = format!("the command ended: {}ValueError: 7", "frame\n".repeat(100));
+        let line = one_line(&long);
+        assert_eq!(line.chars().count(), TEXT_CHARS);
+        assert!(line.starts_with("the command ended: frame frame"), "{line}");
+        assert!(line.contains(" ... ") && line.ends_with("frame ValueError: 7"), "{line}");
+        assert_eq!(one_line(&"ä".repeat(TEXT_CHARS)), "ä".repeat(TEXT_CHARS));
+    }
 }
