@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, builder::OsStr};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::{
     args::Args,
@@ -20,6 +20,9 @@ use crate::{
 
 /// The variable that names the file.
 const VARIABLE: &str = "CHANGEFEED_CONFIG";
+
+/// What the names of all variables begin with.
+const PREFIX: &str = "CHANGEFEED_";
 
 /// The file that is read if it is there and no other is named.
 const DEFAULT: &str = "changefeed.toml";
@@ -123,30 +126,89 @@ fn parse(text: &str) -> std::result::Result<BTreeMap<String, String>, String> {
     table.into_iter().map(option).collect()
 }
 
+/// One value of an option, and where it is set.
+#[derive(Debug, Serialize)]
+struct Setting {
+    option: String,
+    value: String,
+    from: String,
+    /// Whether the value counts where the option is not typed.
+    effective: bool,
+    /// What is set instead, if the value does not count for that reason.
+    overridden_by: Option<String>,
+}
+
+impl Setting {
+    fn new(option: &str, value: String, from: &str) -> Self {
+        Self { option: option.to_owned(), value, from: from.to_owned(), effective: true, overridden_by: None }
+    }
+
+    fn overridden_by(mut self, other: Option<&str>) -> Self {
+        self.effective &= other.is_none();
+        self.overridden_by = other.map(str::to_owned);
+        self
+    }
+
+    /// Where it is set, and why it does not count.
+    fn place(&self) -> String {
+        match (&self.overridden_by, self.effective) {
+            (Some(other), _) => format!("{}, overridden by {other}", self.from),
+            (None, true) => self.from.clone(),
+            (None, false) => format!("{}, which no option is read from", self.from),
+        }
+    }
+}
+
+/// Everything that is set, by option; the value that counts comes first.
+fn settings(config: &Config, variables: &BTreeMap<String, String>) -> Vec<Setting> {
+    let mut read = BTreeMap::from([("config".to_owned(), VARIABLE.to_owned()), ("key".to_owned(), SECRET.to_owned())]);
+    variables_of(&Args::command(), &mut read);
+    let of_option = |option: &str| read.get(option).filter(|name| variables.contains_key(*name)).map(String::as_str);
+    let in_file = config.shown();
+    let key_file = of_option("key-file").or_else(|| config.options.contains_key("key-file").then_some(&*in_file));
+    let by_file = config
+        .options
+        .iter()
+        .map(|(option, value)| Setting::new(option, redacted(value), &in_file).overridden_by(of_option(option)));
+    let by_variable = variables.iter().map(|(name, value)| {
+        let option = name.trim_start_matches(PREFIX).to_lowercase().replace('_', "-");
+        if name == SECRET {
+            // A file with keys counts before the key itself, wherever it is named.
+            return Setting::new(&option, "(hidden)".to_owned(), name).overridden_by(key_file);
+        }
+        Setting { effective: of_option(&option).is_some(), ..Setting::new(&option, redacted(value), name) }
+    });
+    let mut found: Vec<Setting> = by_file.chain(by_variable).collect();
+    found.sort_by(|a, b| (&a.option, !a.effective).cmp(&(&b.option, !b.effective)));
+    found
+}
+
+/// The variables that options of a command and of those below it are read from, by option.
+fn variables_of(command: &Command, read: &mut BTreeMap<String, String>) {
+    for arg in command.get_arguments() {
+        if let (Some(long), Some(name)) = (arg.get_long(), arg.get_env().and_then(std::ffi::OsStr::to_str)) {
+            read.insert(long.to_owned(), name.to_owned());
+        }
+    }
+    command.get_subcommands().for_each(|sub| variables_of(sub, read));
+}
+
 /// `changefeed config show`: what is set, and where. Secrets are not shown.
 pub(crate) fn show(config: &Config, as_json: bool) -> Result<Exit> {
-    let mut found: Vec<[String; 3]> = Vec::new();
-    for (name, value) in &config.options {
-        found.push([name.clone(), redacted(value), config.shown()]);
-    }
-    let variables = env::vars().filter(|(name, _)| name.starts_with("CHANGEFEED_"));
-    for (name, value) in variables.collect::<BTreeMap<_, _>>() {
-        let value = if name == SECRET { "(hidden)".to_owned() } else { redacted(&value) };
-        found.push([name.trim_start_matches("CHANGEFEED_").to_lowercase().replace('_', "-"), value, name]);
-    }
+    let variables = env::vars().filter(|(name, _)| name.starts_with(PREFIX)).collect();
+    let found = settings(config, &variables);
     if as_json {
-        let list: Vec<_> = found
-            .iter()
-            .map(|[option, value, from]| json!({ "option": option, "value": value, "from": from }))
-            .collect();
-        print(&format!("{}\n", serde_json::Value::from(list)))?;
+        print(&format!("{}\n", serde_json::to_string(&found)?))?;
     } else if found.is_empty() {
         print_text(&format!(
             "nothing is set: write options into {DEFAULT}, or set variables such as CHANGEFEED_STORE\n"
         ))?;
     } else {
         let mut table = Table::new(["option", "value", "from"]);
-        found.into_iter().for_each(|row| table.row(row));
+        for setting in found {
+            let place = setting.place();
+            table.row([setting.option, setting.value, place]);
+        }
         print_text(&table.text(terminal::columns()))?;
     }
     Ok(Exit::Good)

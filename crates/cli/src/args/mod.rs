@@ -108,6 +108,9 @@ Example:
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Shows what is set, and where; secrets are hidden
+    ///
+    /// An option on the command line counts before its variable, and that before the file. A value that does not count is
+    /// shown as overridden.
     #[command(after_help = "\
 Example:
   changefeed config show")]

@@ -51,6 +51,36 @@ fn what_is_set_is_shown_without_secrets() {
 }
 
 #[test]
+fn of_two_values_of_one_option_the_one_that_counts_comes_first_and_the_other_is_marked() {
+    let shop = Shop::in_folder();
+    let file = "store = './data'\nleases = 'shop/leases'\nmax-items = 5\nkey-file = 'key'\n";
+    shop.folder.write("changefeed.toml", file);
+    let show = |more: &[&str]| {
+        let mut show = command(&[&["config", "show"], more].concat());
+        show.current_dir(shop.folder.path()).env("CHANGEFEED_STORE", "./other").env("CHANGEFEED_KEY", "c2VjcmV0");
+        // No option is read from this one.
+        let output = show.env("CHANGEFEED_MAX_ITEMS", "7").output().unwrap();
+        assert_good(&output);
+        text(&output.stdout)
+    };
+    let expected = "\
+OPTION     VALUE        FROM
+key        (hidden)     CHANGEFEED_KEY, overridden by changefeed.toml
+key-file   key          changefeed.toml
+leases     shop/leases  changefeed.toml
+max-items  5            changefeed.toml
+max-items  7            CHANGEFEED_MAX_ITEMS, which no option is read from
+store      ./other      CHANGEFEED_STORE
+store      ./data       changefeed.toml, overridden by CHANGEFEED_STORE
+";
+    assert_eq!(show(&[]), expected);
+    let list: serde_json::Value = serde_json::from_str(&show(&["--json"])).unwrap();
+    let stores: Vec<_> = list.as_array().unwrap().iter().filter(|found| found["option"] == "store").collect();
+    assert_eq!((&stores[0]["value"], &stores[0]["effective"]), (&"./other".into(), &true.into()));
+    assert_eq!((&stores[1]["effective"], &stores[1]["overridden_by"]), (&false.into(), &"CHANGEFEED_STORE".into()));
+}
+
+#[test]
 fn the_key_in_a_connection_string_is_shown_nowhere() {
     let shop = Shop::in_folder();
     let account = "AccountEndpoint=https://shop.invalid:443/;AccountKey=c2VjcmV0;";
