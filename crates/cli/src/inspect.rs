@@ -10,9 +10,10 @@ use changefeed_core::{ErrorKind, Item};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs, WhereArgs},
+    args::{AlsoLettersArgs, ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs, WhereArgs},
     change_line::time,
     count::count_of,
+    dead_letters::LetterCount,
     exit::{Exit, Result, block_on, print, print_text, warn},
     leases,
     progress::Indicator,
@@ -25,14 +26,21 @@ use crate::{
 
 /// `changefeed lag`.
 pub(crate) fn lag(args: &LagArgs) -> Result<Exit> {
-    let lag = on(&args.processor, async |on| Ok(Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?))?;
+    let (lag, letters) = on(&args.processor, async |on| {
+        let lag = Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?;
+        Ok((lag, LetterCount::of(&args.letters, on, None).await?))
+    })?;
     if args.json {
         let Lag { changes, behind, leases, broken, .. } = &lag;
-        let behind = behind.as_secs_f64();
-        let shown = json!({ "total": changes, "behind_seconds": behind, "leases": leases, "broken": broken });
+        let shown = json!({
+            "total": changes, "behind_seconds": behind.as_secs_f64(), "leases": leases, "broken": broken,
+            "dead_letters": letters,
+        });
         print(&format!("{shown}\n"))?;
     } else {
-        print_text(&lag_text(&args.processor.name, &lag))?;
+        let sentence = letters.as_ref().and_then(LetterCount::sentence);
+        let letters = sentence.map(|sentence| format!("\n{sentence}\n")).unwrap_or_default();
+        print_text(&format!("{}{letters}", lag_text(&args.processor.name, &lag)))?;
     }
     Ok(if lag.broken.is_empty() { Exit::Good } else { Exit::Unhealthy })
 }
@@ -68,9 +76,10 @@ fn lease_table(leases: &[LeaseLag]) -> Table {
 
 /// `changefeed explain`.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
-    let (mut leases, problems) = on(&args.processor, async |on| {
+    let (mut leases, problems, letters) = on(&args.processor, async |on| {
         let leases = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
-        Ok((leases, store_health::problems(&on.store, &args.processor.store.store).await))
+        let letters = LetterCount::of(&args.letters, on, args.lease.as_deref()).await?;
+        Ok((leases, store_health::problems(&on.store, &args.processor.store.store).await, letters))
     })?;
     if let Some(token) = &args.lease {
         let known: Vec<String> = leases.iter().map(|found| found.lease.to_string()).collect();
@@ -79,15 +88,18 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
             return Err(format!("there is no lease {token}; there are: {}", known.join(", ")).into());
         }
     }
+    let about_letters = letters.as_ref().and_then(LetterCount::sentence);
     if args.json {
-        problems.iter().for_each(|problem| warn(problem));
+        problems.iter().chain(&about_letters).for_each(|problem| warn(problem));
         print(&format!("{}\n", serde_json::to_string(&leases)?))?;
     } else {
         let about_stores = problems.iter().map(|problem| format!("{problem}\n"));
-        let sentences: Vec<String> = about_stores.chain(leases.iter().map(sentence)).collect();
+        let about_letters = about_letters.iter().map(|letters| format!("{letters}\n"));
+        let sentences: Vec<String> = about_stores.chain(leases.iter().map(sentence)).chain(about_letters).collect();
         print_text(&sentences.concat())?;
     }
-    let is_stuck = !problems.is_empty() || leases.iter().any(|found| needs_attention(found.cause));
+    let has_letters = letters.is_some_and(|letters| !letters.is_none());
+    let is_stuck = has_letters || !problems.is_empty() || leases.iter().any(|found| needs_attention(found.cause));
     Ok(if is_stuck { Exit::Unhealthy } else { Exit::Good })
 }
 
@@ -152,7 +164,7 @@ fn show(processor: &ProcessorArgs, token: &str, json: bool) -> Result<Exit> {
 
 /// `changefeed where`.
 pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
-    let WhereArgs { processor, item, key, dead_letters, json } = args;
+    let WhereArgs { processor, item, key, letters: AlsoLettersArgs { dead_letters }, json } = args;
     let key = partition_key(key)?.or_undefined();
     let (found, explanation, letters) = on(processor, async |on| {
         if let Err(error) = on.monitored.read_item(key.clone(), item).await

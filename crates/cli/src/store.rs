@@ -236,7 +236,8 @@ impl Store {
         Ok(container)
     }
 
-    async fn unknown(&self, name: &ContainerName) -> Result<String> {
+    /// What to say about a container that is not there: which one was meant, or which ones are there.
+    pub(crate) async fn unknown(&self, name: &ContainerName) -> Result<String> {
         let mut names = Vec::new();
         for database in self.catalog.list_databases().await? {
             for container in self.catalog.list_containers(&database.name).await? {

@@ -27,8 +27,8 @@ pub(crate) use self::{
     serve::ServeArgs,
     store::{ContainerName, ProcessorArgs, StoreArgs},
     tools::{
-        DeadLettersArgs, DeadLettersCommand, ExplainArgs, LagArgs, LettersArgs, LettersPlaceArgs, PauseArgs, SeekArgs,
-        WhereArgs,
+        AlsoLettersArgs, DeadLettersArgs, DeadLettersCommand, ExplainArgs, LagArgs, LettersArgs, LettersPlaceArgs,
+        PauseArgs, SeekArgs, WhereArgs,
     },
     top::TopArgs,
 };

@@ -9,9 +9,24 @@ use super::{
     store::{ContainerName, ProcessorArgs, StoreArgs},
 };
 
+/// A dead-letter container that is looked into as well. Hosts store its name nowhere.
+#[derive(Debug, Arguments)]
+pub(crate) struct AlsoLettersArgs {
+    /// The dead-letter container, to look there too
+    #[arg(
+        long,
+        value_name = "DB/NAME",
+        env = "CHANGEFEED_DEAD_LETTERS",
+        help_heading = "Store",
+        hide_env_values = true
+    )]
+    pub(crate) dead_letters: Option<ContainerName>,
+}
+
 /// Shows how far a processor is behind, lease by lease
 ///
-/// Exit code 1 if a lease document cannot be read.
+/// Exit code 1 if a lease document cannot be read. With --dead-letters, or the variable CHANGEFEED_DEAD_LETTERS, it also says
+/// how many dead letters the processor has there.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
@@ -21,7 +36,10 @@ pub(crate) struct LagArgs {
     #[command(flatten)]
     pub(crate) processor: ProcessorArgs,
 
-    /// Prints JSON: total, behind_seconds, leases, broken
+    #[command(flatten)]
+    pub(crate) letters: AlsoLettersArgs,
+
+    /// Prints JSON: total, behind_seconds, leases, broken, dead_letters
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -30,7 +48,8 @@ pub(crate) struct LagArgs {
 ///
 /// Exit code 1 if a lease needs attention: if its changes wait and nobody owns it, if its owner is silent or fails, if it is
 /// paused, or if its document is missing or cannot be read. A lease that has caught up needs no owner: after `run --once` the
-/// exit code is 0.
+/// exit code is 0. With --dead-letters, or the variable CHANGEFEED_DEAD_LETTERS, it also says how many dead letters there are,
+/// which need attention, too.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
@@ -44,7 +63,10 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "TOKEN")]
     pub(crate) lease: Option<String>,
 
-    /// Prints JSON
+    #[command(flatten)]
+    pub(crate) letters: AlsoLettersArgs,
+
+    /// Prints JSON; what is not about a lease goes to stderr
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -253,15 +275,8 @@ pub(crate) struct WhereArgs {
     #[arg(long, value_name = "KEY")]
     pub(crate) key: String,
 
-    /// The dead-letter container, to look there too
-    #[arg(
-        long,
-        value_name = "DB/NAME",
-        env = "CHANGEFEED_DEAD_LETTERS",
-        help_heading = "Store",
-        hide_env_values = true
-    )]
-    pub(crate) dead_letters: Option<ContainerName>,
+    #[command(flatten)]
+    pub(crate) letters: AlsoLettersArgs,
 
     /// Prints JSON
     #[arg(long)]

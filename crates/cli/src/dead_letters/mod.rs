@@ -1,11 +1,13 @@
 //! `changefeed dead-letters`: what could not be delivered, and what becomes of it.
 
+mod count;
 mod groups;
 
 use changefeed::{DeadLetterDocument, DeadLetters, Redrive, Redriven};
 use changefeed_core::{ErrorKind, PartitionKey};
 use serde_json::json;
 
+pub(crate) use self::count::LetterCount;
 use self::groups::{Groups, count_of_letters, last_error};
 use crate::{
     args::{ContainerName, DeadLettersArgs, DeadLettersCommand, LettersArgs, LettersPlaceArgs, Moment},

@@ -120,6 +120,45 @@ fn where_finds_the_dead_letter_of_an_item_if_it_may_look_there() {
 }
 
 #[test]
+fn lag_and_explain_count_the_dead_letters_of_the_processor_if_they_may_look_there() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let reject = ["--exec", "false", "--dead-letters", "shop/rejected", "--dead-letter-after", "1", "--log", "off"];
+    shop.says(&["run"], &[&reject[..], &["--once", "--from", "beginning"]].concat());
+    let sentence = "1 dead letter in shop/rejected: see `changefeed dead-letters list --dead-letters shop/rejected \
+                    --processor mailer`\n";
+    let letters = ["--dead-letters", "shop/rejected"];
+    let lag = shop.says(&["lag"], &letters);
+    assert!(lag.starts_with("mailer has caught up\n\n") && lag.ends_with(&format!("\n\n{sentence}")), "{lag}");
+    let by_variable = shop.command(&["lag"], &[]).env("CHANGEFEED_DEAD_LETTERS", "shop/rejected").output().unwrap();
+    assert_eq!(text(&by_variable.stdout), lag);
+    assert!(!shop.says(&["lag"], &[]).contains("dead letter"), "hosts store the name of the container nowhere");
+    let count = shop.json(&["lag"], &letters)["dead_letters"].clone();
+    assert_eq!(count, serde_json::json!({ "container": "shop/rejected", "count": 1, "more": false }));
+
+    let explained = shop.run(&["explain"], &letters);
+    assert_eq!(explained.status.code(), Some(1), "somebody has to look at it");
+    let said = text(&explained.stdout);
+    assert!(said.contains("\nlease 2: caught up; ") && said.ends_with(&format!("\n{sentence}")), "{said}");
+    let as_json = shop.run(&["explain"], &[&letters[..], &["--json"]].concat());
+    assert_eq!(text(&as_json.stderr), format!("warning: {sentence}"));
+    let leases = shop.json(&["explain"], &[]);
+    assert_eq!(leases.as_array().unwrap().len(), 4);
+    // Item 0 has key k0, which is in one range; the other leases have no dead letters.
+    let of_lease = |lease: &str| shop.run(&["explain"], &[&letters[..], &["--lease", lease]].concat()).status.code();
+    let mut codes: Vec<_> = ["0", "1", "2", "3"].map(of_lease).to_vec();
+    codes.sort();
+    assert_eq!(codes, [Some(0), Some(0), Some(0), Some(1)]);
+
+    let mistyped = shop.run(&["lag"], &["--dead-letters", "shop/rejecte"]);
+    assert_eq!(mistyped.status.code(), Some(0));
+    let said = text(&mistyped.stderr);
+    let expected =
+        "warning: dead letters are not counted: there is no container shop/rejecte; did you mean shop/rejected?";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
 fn a_change_has_the_same_id_in_tail_and_run() {
     let shop = Shop::in_folder();
     shop.load(4);
