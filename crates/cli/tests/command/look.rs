@@ -200,6 +200,37 @@ fn explain_knows_at_once_that_a_host_in_the_same_folder_was_killed() {
 }
 
 #[test]
+fn the_silence_of_a_killed_host_shows_over_a_server_before_its_leases_expire() {
+    let shop = Shop::served();
+    shop.load(20);
+    let host = shop.host("worker-1", &["--print"]);
+    shop.catches_up();
+    // Dropping it kills it.
+    drop(host);
+    shop.load(20);
+    let explained = || {
+        let output = shop.run(&["explain"], &["--lease", "1"]);
+        (text(&output.stdout), output.status.code())
+    };
+    let (said, code) = explained();
+    let known = said.strip_suffix(" s ago\n").and_then(|said| said.rsplit_once(" changes behind; its owner worker-1 "));
+    assert!(known.is_some_and(|(_, said)| said.starts_with("last renewed it ")), "{said}");
+    assert_eq!(code, Some(0), "nothing is wrong as far as is known");
+    let mut said = String::new();
+    eventually("silence", || {
+        let (now, code) = explained();
+        said = now;
+        code == Some(1)
+    });
+    let middle = " by the clock of this machine, 6 changes behind: if it stays silent the lease expires in ";
+    assert!(said.starts_with("lease 1: owner worker-1 has been silent for ") && said.contains(middle), "{said}");
+    assert!(said.ends_with(" s, then another host takes it, if one runs\n"), "{said}");
+    let top = shop.run(&["top"], &["--once", "--interval", "100ms"]);
+    assert_eq!(top.status.code(), Some(1));
+    assert!(text(&top.stdout).contains("owner worker-1 has been silent for "), "{}", text(&top.stdout));
+}
+
+#[test]
 fn top_measures_for_as_long_as_the_interval_says() {
     let shop = Shop::in_folder();
     shop.load(4);

@@ -32,6 +32,9 @@ pub struct LeaseTiming {
 }
 
 impl LeaseTiming {
+    /// How many renew intervals fit at least into an expiration interval.
+    pub(crate) const LEAST_RENEWALS: u32 = 3;
+
     /// What .NET and Java hosts use, for stores where requests cost money and time: 13, 17 and 60 s.
     pub const REMOTE: Self =
         Self { acquire: Duration::from_secs(13), renew: Duration::from_secs(17), expiration: Duration::from_secs(60) };
@@ -68,7 +71,7 @@ impl LeaseTiming {
         if acquire.is_zero() || renew.is_zero() {
             return refuse("acquire and renew intervals must be longer than 0".to_owned());
         }
-        if expiration < renew * 3 {
+        if expiration < renew * Self::LEAST_RENEWALS {
             return refuse(format!(
                 "the expiration interval ({expiration:?}) must be at least three times the renew interval ({renew:?}): \
                  otherwise one slow request loses the lease"

@@ -11,7 +11,7 @@ pub enum Cause {
     NoData,
     /// Everything was handled. A host waits for changes, or no host owns it.
     CaughtUp,
-    /// There is work, and an owner who does it.
+    /// There is work, and an owner who does it as far as is known.
     Working,
     /// There is work and a living owner, but no progress was stored while we watched.
     DelegateRunning,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cause::Cause;
-use crate::lease::document::Status;
+use crate::lease::{document::Status, timing::LeaseTiming};
 
 /// What is known of one lease.
 #[derive(Clone, Debug)]
@@ -99,8 +99,9 @@ fn unowned(evidence: &Evidence<'_>, waiting: &str) -> (Cause, String) {
     }
 }
 
-/// The sentence about an owner that gives no sign of life for so long that it must be taken for dead.
+/// The sentence about an owner that gives no sign of life for so long that it is probably dead.
 fn silent(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> Option<String> {
+    let expiration = evidence.expiration;
     let (age, how) = match evidence.liveness {
         Liveness::Alive { .. } => return None,
         Liveness::Ended => {
@@ -109,12 +110,23 @@ fn silent(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> Option<String>
             ));
         }
         Liveness::Watched(age) => (age, "while we watched"),
-        Liveness::ByClock(age) => (age.filter(|age| *age >= evidence.expiration)?, "by the clock of this machine"),
+        Liveness::ByClock(age) => {
+            (age.filter(|age| *age >= overdue_after(expiration))?, "by the clock of this machine")
+        }
     };
-    let (age, expiration) = (seconds(age), seconds(evidence.expiration));
-    Some(format!(
-        "owner {owner} has been silent for {age} {how}, {waiting}: after {expiration} another host takes it, if one runs"
-    ))
+    let left = match (evidence.liveness, expiration.saturating_sub(age)) {
+        (Liveness::ByClock(_), left) if !left.is_zero() => {
+            format!("if it stays silent the lease expires in {}, then", seconds(left))
+        }
+        _ => format!("after {}", seconds(expiration)),
+    };
+    let age = seconds(age);
+    Some(format!("owner {owner} has been silent for {age} {how}, {waiting}: {left} another host takes it, if one runs"))
+}
+
+/// When a renewal is overdue: twice the longest renew interval that goes with an expiration interval.
+fn overdue_after(expiration: Duration) -> Duration {
+    expiration * 2 / LeaseTiming::LEAST_RENEWALS
 }
 
 /// The owner lives, and nothing but work is to be done.
@@ -144,6 +156,11 @@ fn working(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> (Cause, Strin
                 format!("{waiting}; {owner} is alive but stored no progress for {span}: its delegate is still running"),
             )
         }
+        // One look cannot tell an owner that works from one that was killed since it last wrote.
+        (_, Liveness::ByClock(Some(age))) => {
+            (Cause::Working, format!("{waiting}; its owner {owner} last renewed it {} s ago", age.as_secs()))
+        }
+        (_, Liveness::ByClock(None)) => (Cause::Working, format!("{waiting}; its owner is {owner}")),
         _ => (Cause::Working, format!("{waiting}, {owner} works on them")),
     }
 }
@@ -338,14 +355,25 @@ mod tests {
                  host takes it, if one runs",
             ),
             (
-                Evidence { liveness: Liveness::ByClock(Some(secs(30))), ..evidence() },
+                Evidence { liveness: Liveness::ByClock(Some(Duration::from_millis(40_500))), ..evidence() },
+                Cause::OwnerSilent,
+                "owner a has been silent for 40.5 s by the clock of this machine, 7 changes behind: if it stays silent the \
+                 lease expires in 19.5 s, then another host takes it, if one runs",
+            ),
+            (
+                Evidence { liveness: Liveness::ByClock(Some(secs(39))), ..evidence() },
                 Cause::Working,
-                "7 changes behind, a works on them",
+                "7 changes behind; its owner a last renewed it 39 s ago",
+            ),
+            (
+                Evidence { liveness: Liveness::ByClock(Some(secs(39))), changes: 0, ..evidence() },
+                Cause::CaughtUp,
+                "caught up; a waits for changes",
             ),
             (
                 Evidence { liveness: Liveness::ByClock(None), ..evidence() },
                 Cause::Working,
-                "7 changes behind, a works on them",
+                "7 changes behind; its owner is a",
             ),
             (
                 Evidence { paused: true, ..evidence() },

@@ -74,7 +74,9 @@ impl Explain {
     }
 
     /// Looks twice, this far apart: then signs of life and progress are what we saw ourselves. With one look, an
-    /// owner is judged by comparing the time it wrote into the lease with this machine's clock. Default: one look.
+    /// owner is judged by comparing the time it wrote into the lease with this machine's clock: it counts as silent if it
+    /// has not written for two thirds of the expiration interval that it promised, which is twice the longest renew
+    /// interval. Default: one look.
     #[must_use]
     pub fn observe(mut self, interval: Duration) -> Self {
         self.observe = interval;
