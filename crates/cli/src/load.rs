@@ -21,7 +21,7 @@ use crate::{
     count::count_of,
     exit::{Exit, Result, block_on, interrupted, print, print_text},
     progress::Indicator,
-    store::{Missing, Store},
+    store::{Missing, NewContainer, Store},
 };
 
 /// How often a write that the store could not take is tried again before `load` gives up.
@@ -32,8 +32,12 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
     let ledger = args.ledger.as_deref().map(open_ledger).transpose()?;
     let store = Store::open(&args.store, if args.create { Missing::Created } else { Missing::Refused })?;
     block_on(async {
-        let ranges = usize::from(args.ranges);
-        let container = store.container_or_new(&args.container, Some(&args.partition_key), ranges).await?;
+        let new = NewContainer {
+            partition_key: Some(&args.partition_key),
+            ranges: usize::from(args.ranges),
+            retention: (args.retention > 0).then(|| Duration::from_secs(u64::from(args.retention) * 60)),
+        };
+        let container = store.container_or_new(&args.container, new).await?;
         // Hosts and looks from outside need the folder, too.
         let admin = store.offer_admin_endpoint();
         let loader = Arc::new(Loader {

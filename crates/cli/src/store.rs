@@ -39,6 +39,16 @@ pub(crate) struct Store {
     cosmos: Option<Arc<crate::cosmos::CosmosStore>>,
 }
 
+/// The settings of a container that is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewContainer<'a> {
+    /// The path of the partition key; none: `/id`.
+    pub(crate) partition_key: Option<&'a str>,
+    pub(crate) ranges: usize,
+    /// How long all versions are kept; none: they are not.
+    pub(crate) retention: Option<Duration>,
+}
+
 /// What happens to a store folder that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
@@ -198,21 +208,48 @@ impl Store {
         }
     }
 
-    /// A container, made with `partition_key` and `ranges` if it is not there.
-    pub(crate) async fn container_or_new(
-        &self,
-        name: &ContainerName,
-        partition_key: Option<&str>,
-        ranges: usize,
-    ) -> Result<Container> {
+    /// A container, made as `new` says if it is not there. One that is there must keep versions if a new one would.
+    pub(crate) async fn container_or_new(&self, name: &ContainerName, new: NewContainer<'_>) -> Result<Container> {
         if let Some(container) = self.container_if_any(name).await? {
+            if new.retention.is_some() && !self.keeps_versions(name).await? {
+                return Err(format!(
+                    "--retention is for a container that is made, and {name} is there and keeps no versions: pass another \
+                     container, or set its changeFeedPolicy with an SDK"
+                )
+                .into());
+            }
             return Ok(container);
         }
-        let mut new = self.database(&name.database).container(name.container.as_str()).ranges(ranges);
-        if let Some(path) = partition_key {
-            new = new.partition_key(path);
+        let mut builder = self.database(&name.database).container(name.container.as_str()).ranges(new.ranges);
+        if let Some(path) = new.partition_key {
+            builder = builder.partition_key(path);
         }
-        Ok(new.open_or_create().await?)
+        if let Some(retention) = new.retention {
+            builder = builder.all_versions(retention);
+        }
+        Ok(builder.open_or_create().await?)
+    }
+
+    /// Refuses a container without the versions that `--all-versions` needs.
+    pub(crate) async fn check_versions(&self, name: &ContainerName) -> Result<()> {
+        if self.keeps_versions(name).await? {
+            return Ok(());
+        }
+        Err(format!(
+            "--all-versions: {name} keeps no versions: `changefeed load --retention 10` makes a container that keeps them \
+             for ten minutes; or set the changeFeedPolicy of this one with an SDK"
+        )
+        .into())
+    }
+
+    /// Whether a container keeps all versions for a while. In Azure the account decides, and its first answer tells.
+    async fn keeps_versions(&self, name: &ContainerName) -> Result<bool> {
+        if self.engine.is_none() && self.server.is_none() {
+            return Ok(true);
+        }
+        let listed = self.catalog.list_containers(&name.database).await?;
+        let found = listed.iter().find(|info| info.spec.name == name.container);
+        Ok(found.is_none_or(|info| info.spec.all_versions_retention.is_some()))
     }
 
     /// The container of dead letters, made if it is not there. A new one allows a time to live of its items; one that is
@@ -290,7 +327,8 @@ impl ProcessorStores {
     pub(crate) async fn open_or_create_leases(args: &ProcessorArgs, missing: Missing) -> Result<Self> {
         let (store, lease_store) = Self::open_stores(args, missing)?;
         let monitored = store.container(&args.container).await?;
-        let leases = lease_store.as_ref().unwrap_or(&store).container_or_new(&args.leases, None, 1).await?;
+        let new = NewContainer { partition_key: None, ranges: 1, retention: None };
+        let leases = lease_store.as_ref().unwrap_or(&store).container_or_new(&args.leases, new).await?;
         lease_store.as_ref().unwrap_or(&store).check_leases(&args.leases).await?;
         Ok(Self { name: args.name.clone(), monitored, leases, store, lease_store })
     }

@@ -36,6 +36,9 @@ pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
     let store = Store::open(&args.store, Missing::Refused)?;
     block_on(async {
         let container = store.container(&args.container).await?;
+        if args.all_versions {
+            store.check_versions(&args.container).await?;
+        }
         let mut pull = pull(args, &container).await?;
         // Those who write what is waited for need the folder, too.
         let admin = if args.once { None } else { store.offer_admin_endpoint() };

@@ -10,8 +10,10 @@ use super::{
 };
 
 const LOAD_EXAMPLE: &str = "\
-Example:
-  changefeed load --store ./data --create --container shop/orders --count 1000";
+Examples:
+  changefeed load --store ./data --create --container shop/orders --count 1000
+  changefeed load --store ./data --create --container shop/audit --count 10 \\
+    --retention 10";
 
 /// Writes items, to try things out: so many, so fast, so large
 ///
@@ -62,6 +64,11 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) ranges: u16,
 
+    /// How long a container that is made keeps all versions and deletes, for `tail` and `run` with --all-versions; 0: not at
+    /// all
+    #[arg(long, value_name = "MINUTES", default_value_t = 0)]
+    pub(crate) retention: u32,
+
     /// Appends `id LSN` to this file after each acknowledged write
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
@@ -105,7 +112,8 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "ID", conflicts_with = "key")]
     pub(crate) range: Option<String>,
 
-    /// All versions and deletes, instead of the newest version of each item
+    /// All versions and deletes, instead of the newest version of each item; the container must keep them, as one does that
+    /// `load --retention` makes
     #[arg(long)]
     pub(crate) all_versions: bool,
 

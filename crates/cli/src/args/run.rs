@@ -133,7 +133,8 @@ pub(crate) struct OptionArgs {
     #[arg(long, value_name = "WHEN", default_value = "now")]
     pub(crate) from: Moment,
 
-    /// Delivers all versions and deletes, instead of the newest version of each item
+    /// Delivers all versions and deletes, instead of the newest version of each item; the container must keep them, as one
+    /// does that `load --retention` makes
     #[arg(long)]
     pub(crate) all_versions: bool,
 

@@ -102,6 +102,9 @@ impl Opened {
             None => None,
         };
         let stores = ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?;
+        if args.options.all_versions {
+            stores.store.check_versions(&args.processor.container).await?;
+        }
         let admin = stores.store.offer_admin_endpoint();
         announce_first_start(&stores, args.options.from).await;
         let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
@@ -230,6 +233,9 @@ async fn work(
 async fn check(args: &RunArgs) -> Result<Exit> {
     let ProcessorArgs { name, container, leases, .. } = &args.processor;
     let (store, monitored, lease_container) = ProcessorStores::look(&args.processor).await?;
+    if args.options.all_versions {
+        store.check_versions(container).await?;
+    }
     let ranges = monitored.feed_ranges().await?.len();
     let known = match &lease_container {
         None => format!("{leases} would be made, and the processor begin at --from"),

@@ -42,6 +42,53 @@ fn items_and_their_container_are_as_the_options_say() {
     assert_eq!(text(&of_one.stdout).lines().count(), 4, "items 6, 13, 20 and 27: the path is the partition key");
 }
 
+fn a_container_with_a_retention_keeps_all_versions(shop: &Shop) {
+    let store = shop.store();
+    let (orders, plain) =
+        (["--store", &store, "--container", "shop/orders"], ["--store", &store, "--container", "shop/plain"]);
+    let load = |place: &[&str], more: &[&str]| {
+        let args = ["load", "--create", "--count", "1", "--prefix", "same"];
+        run(&[&args[..], place, more].concat())
+    };
+    assert_good(&load(&orders, &["--retention", "10"]));
+    let bookmark = shop.folder.join("bookmark");
+    let tail = |place: &[&str]| {
+        let args = ["tail", "--all-versions", "--from", "now", "--once", "--json", "--bookmark", &bookmark];
+        run(&[&args[..], place].concat())
+    };
+    assert_good(&tail(&orders));
+    let host = ["--all-versions", "--print", "--json", "--once", "--log", "off"];
+    assert_eq!(shop.says(&["run"], &host), "", "nothing since now");
+    // One that is there and keeps them is as it was.
+    assert_good(&load(&orders, &["--retention", "10"]));
+    assert_good(&load(&orders, &[]));
+    assert_eq!(text(&tail(&orders).stdout).lines().count(), 2);
+    assert_eq!(shop.says(&["run"], &host).lines().count(), 2);
+
+    assert_good(&load(&plain, &[]));
+    let fix = "error: --all-versions: shop/plain keeps no versions: `changefeed load --retention 10` makes a container that \
+               keeps them for ten minutes; or set the changeFeedPolicy of this one with an SDK\n";
+    let run_on_plain = [&["run", "other", "--leases", "shop/leases", "--print", "--all-versions"], &plain[..]].concat();
+    let refused = [
+        tail(&plain),
+        run(&[&run_on_plain[..], &["--once"]].concat()),
+        run(&[&run_on_plain[..], &["--check"]].concat()),
+    ];
+    for output in refused {
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), fix.to_owned()));
+    }
+    let refused = load(&plain, &["--retention", "10"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = text(&refused.stderr);
+    assert!(said.starts_with("error: --retention is for a container that is made, and shop/plain is there"), "{said}");
+}
+
+#[test]
+fn a_container_that_is_made_with_a_retention_keeps_all_versions() {
+    a_container_with_a_retention_keeps_all_versions(&Shop::in_folder());
+    a_container_with_a_retention_keeps_all_versions(&Shop::served());
+}
+
 #[test]
 fn items_come_no_faster_than_the_rate() {
     let shop = Shop::in_folder();

@@ -103,7 +103,9 @@ async fn all_versions_brings_deletes() {
 #[test]
 fn all_versions_from_the_beginning_is_refused_by_check_as_by_a_run() {
     let shop = Shop::served();
-    shop.load(1);
+    let store = shop.store();
+    let load = ["load", "--store", &store, "--container", "shop/orders", "--count", "1", "--retention", "10"];
+    assert_good(&crate::process::run(&load));
     for more in [&["--check"][..], &["--once"]] {
         let refused = shop.run(&["run"], &[&["--all-versions", "--print", "--from", "beginning"], more].concat());
         let said = text(&refused.stderr);
