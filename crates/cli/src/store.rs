@@ -1,6 +1,11 @@
 //! The store that a sub-command works on: a folder, a server, memory, or an account of Azure Cosmos DB.
 
-use std::{os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
+use std::{
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use changefeed::{ADMIN_SOCKET, AdminEndpoint, remote};
 use changefeed_core::{Catalog, Container, Database, Error, ErrorKind, TimeToLive};
@@ -35,6 +40,8 @@ pub(crate) struct Store {
     engine: Option<Engine>,
     /// Set if it is in another.
     server: Option<remote::Server>,
+    /// The folder, if the store is reached through the admin endpoint of the process that has it open.
+    joined: Option<PathBuf>,
     #[cfg(feature = "cosmos")]
     cosmos: Option<Arc<crate::cosmos::CosmosStore>>,
 }
@@ -93,6 +100,7 @@ impl Store {
             catalog: engine.catalog(),
             engine: Some(engine),
             server: None,
+            joined: None,
             #[cfg(feature = "cosmos")]
             cosmos: None,
         }
@@ -103,6 +111,7 @@ impl Store {
             catalog: server.catalog(),
             engine: None,
             server: Some(server),
+            joined: None,
             #[cfg(feature = "cosmos")]
             cosmos: None,
         }
@@ -113,7 +122,7 @@ impl Store {
     fn azure(connection_string: &str) -> Result<Self> {
         let cosmos = Arc::new(crate::cosmos::CosmosStore::new(connection_string));
         let catalog = Arc::clone(&cosmos) as Arc<dyn Catalog>;
-        Ok(Self { catalog, engine: None, server: None, cosmos: Some(cosmos) })
+        Ok(Self { catalog, engine: None, server: None, joined: None, cosmos: Some(cosmos) })
     }
 
     #[cfg(not(feature = "cosmos"))]
@@ -152,7 +161,7 @@ impl Store {
             .into());
         }
         let server = remote::Server::connect_to_socket(&socket)?;
-        Ok(Self::remote(server))
+        Ok(Self { joined: Some(folder.to_owned()), ..Self::remote(server) })
     }
 
     /// The engine, if the store is in this process.
@@ -352,6 +361,15 @@ impl ProcessorStores {
             .map(|other| Store::open(&StoreArgs { store: other.clone(), ..args.store.clone() }, missing))
             .transpose()?;
         Ok((store, lease_store))
+    }
+
+    /// The folders that another process has open and through which these stores are reached.
+    pub(crate) fn joined(&self) -> Vec<&Path> {
+        [Some(&self.store), self.lease_store.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|s| s.joined.as_deref())
+            .collect()
     }
 
     pub(crate) async fn close(self) -> Result<()> {

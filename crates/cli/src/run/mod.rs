@@ -3,6 +3,7 @@
 mod copy;
 mod exec;
 pub(crate) mod exec_guard;
+mod joined;
 mod log;
 mod options;
 mod stderr_tail;
@@ -106,6 +107,7 @@ impl Opened {
             stores.store.check_versions(&args.processor.container).await?;
         }
         let admin = stores.store.offer_admin_endpoint();
+        joined::announce(&stores);
         announce_first_start(&stores, args.options.from).await;
         let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
         let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
@@ -198,7 +200,7 @@ async fn work(
         let _lag = observed.started(args);
         let caught_up = tokio::select! {
             caught_up = processor.run_until_caught_up_unless(stop) => caught_up?,
-            never = delegate.measure(observed.stores) => match never {},
+            never = watch(delegate, observed.stores) => match never {},
         };
         if caught_up {
             return Ok(Exit::Good);
@@ -215,10 +217,10 @@ async fn work(
         return Ok(Exit::Good);
     };
     let _lag = observed.started(args);
-    let mut measure = std::pin::pin!(delegate.measure(observed.stores));
+    let mut watch = std::pin::pin!(watch(delegate, observed.stores));
     loop {
         tokio::select! {
-            never = measure.as_mut() => match never {},
+            never = watch.as_mut() => match never {},
             ended = running.join() => return Ok(ended.map(|()| Exit::Good)?),
             () = stop.as_mut() => break,
             () = observed.questions.answer(|| running.health()) => {}
@@ -227,6 +229,14 @@ async fn work(
     observed.probe.stopping();
     running.stop().await?;
     Ok(Exit::Good)
+}
+
+/// Shows progress and tells of a store that comes and goes while the host works. Never ends.
+async fn watch(delegate: &Delegate, stores: &ProcessorStores) -> Infallible {
+    tokio::select! {
+        never = delegate.measure(stores) => never,
+        never = joined::watch(stores) => never,
+    }
 }
 
 /// Says what would run, and changes nothing.

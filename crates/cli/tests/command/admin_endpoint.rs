@@ -6,7 +6,7 @@ use changefeed::{AdminEndpoint, Changes, Context, Processor, core::StartFrom, em
 use serde_json::{Value, json};
 
 use crate::{
-    process::{Folder, command, eventually, run, text},
+    process::{Folder, Server, command, eventually, run, text},
     shop::{Shop, assert_good},
     signals::{ended, send, spawn},
 };
@@ -119,4 +119,32 @@ fn a_folder_that_load_or_tail_has_open_serves_other_commands() {
     eventually("changes from another process", || shop.lines("printed").len() == 5);
     send("INT", &tail);
     assert_eq!(ended(tail).0.code(), Some(130));
+}
+
+#[test]
+fn a_host_that_works_through_another_process_says_so_and_what_happens_when_that_ends() {
+    let shop = Shop::in_folder();
+    shop.load(4);
+    let store = shop.store();
+    let first = spawn(command(&["tail", "--store", &store, "--container", "shop/orders"]));
+    eventually("a socket", || shop.folder.path().join("data/.admin.sock").exists());
+    let host = shop.logged_host("b", &["--print", "--json"]);
+    let joined = shop.logs("another process has the store in ");
+    let advice = format!("`changefeed serve --store {store}` lets hosts come and go");
+    assert!(
+        joined.contains("this host works through it, and waits if it ends") && joined.ends_with(&advice),
+        "{joined}"
+    );
+    eventually("all orders", || shop.lines("out").len() == 4);
+
+    send("KILL", &first);
+    ended(first);
+    let waits = shop.logs("has ended: this host waits");
+    assert!(waits.ends_with(&format!("start `changefeed serve --store {store}`")), "{waits}");
+    let server = Server::start(&["--store", &store]);
+    shop.logs("open again: this host goes on");
+    shop.load(4);
+    eventually("the rest", || shop.lines("out").len() == 8);
+    host.stop();
+    drop(server);
 }
