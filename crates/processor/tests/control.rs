@@ -2,13 +2,19 @@
 
 mod shop;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use changefeed::{
-    Changes, Context, Control, LeaseToken, Position, Processor, RawChanges, Scope, SeekTo,
+    Changes, Context, Control, LeaseToken, Position, Processor, RawChanges, Running, Scope, SeekTo,
     core::{Continuation, ErrorKind, PhysicalRange, ReadChanges, StartFrom},
 };
-use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
+use shop::{Gate, Notifications, Order, Seen, Shop, pass, until, until_async};
 
 fn token(text: &str) -> LeaseToken {
     text.parse().expect("a token")
@@ -122,6 +128,78 @@ async fn an_owner_that_is_delivering_cannot_store_what_it_did_before_the_seek() 
     let document = &shop.lease_documents().await["0"];
     assert_eq!(document["properties"]["cf.generation"], "1");
     assert_eq!(document["ContinuationToken"], "\"11\"");
+}
+
+/// Instance and epoch of each call that has begun, and how many have ended; calls wait at the gate.
+async fn start_gated(
+    shop: &Shop,
+    instance: &'static str,
+    gate: &Gate,
+    begun: &Arc<Mutex<Vec<(&'static str, u64)>>>,
+    cancelled: &Arc<AtomicBool>,
+) -> Running {
+    let (gate, begun, cancelled) = (gate.clone(), Arc::clone(begun), Arc::clone(cancelled));
+    let delegate = move |_: Changes<Order>, ctx: Context| {
+        let (gate, cancelled) = (gate.clone(), Arc::clone(&cancelled));
+        begun.lock().expect("lock").push((instance, ctx.epoch()));
+        async move {
+            gate.pass().await;
+            cancelled.fetch_or(ctx.is_cancelled(), Ordering::AcqRel);
+            Ok(())
+        }
+    };
+    shop.processor(instance).build(delegate).expect("build").start().await.expect("start")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_runs_at_a_seek_may_overlap_with_the_next_owner_under_a_lower_epoch() {
+    let shop = Shop::new(1).await;
+    shop.write(0..10, 1).await;
+    let (begun, cancelled) = (Arc::default(), Arc::<AtomicBool>::default());
+    let (closed, open) = (Gate::closed(), Gate::closed());
+    open.open();
+    let first = start_gated(&shop, "worker-1", &closed, &begun, &cancelled).await;
+    until("a call", || begun.lock().expect("lock").len() == 1).await;
+    let second = start_gated(&shop, "worker-2", &open, &begun, &Arc::default()).await;
+    shop.control().seek(SeekTo::Beginning, Scope::All).apply().await.expect("seek");
+    until("a second call", || begun.lock().expect("lock").len() == 2).await;
+    let epochs = begun.lock().expect("lock").clone();
+    assert_eq!(epochs.iter().map(|(instance, _)| *instance).collect::<Vec<_>>(), ["worker-1", "worker-2"]);
+    assert!(epochs[0].1 < epochs[1].1, "{epochs:?}: a sink can tell them apart");
+    // Until the first owner has met the new one at its next renewal.
+    pass(Duration::from_secs(60)).await;
+    let before = shop.lease_documents().await["0"].clone();
+    closed.open();
+    until("the end of the first call", || cancelled.load(Ordering::Acquire)).await;
+    pass(Duration::from_secs(5)).await;
+    let after = shop.lease_documents().await["0"].clone();
+    assert_eq!(after["ContinuationToken"], before["ContinuationToken"], "the first call stores nothing");
+    first.stop().await.expect("stop");
+    second.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_before_a_seek_waits_for_running_calls() {
+    let shop = Shop::new(1).await;
+    shop.write(0..10, 1).await;
+    let begun = Arc::default();
+    let (closed, open) = (Gate::closed(), Gate::closed());
+    open.open();
+    let first = start_gated(&shop, "worker-1", &closed, &begun, &Arc::default()).await;
+    until("a call", || begun.lock().expect("lock").len() == 1).await;
+    let second = start_gated(&shop, "worker-2", &open, &begun, &Arc::default()).await;
+    shop.control().pause(Scope::All).await.expect("pause");
+    pass(Duration::from_secs(60)).await;
+    assert_eq!(shop.owners().await, [Some("worker-1".to_owned())], "its call still runs");
+    closed.open();
+    until_async("no owner", || async { shop.owners().await == [None] }).await;
+    shop.control().seek(SeekTo::Beginning, Scope::All).apply().await.expect("seek");
+    pass(Duration::from_secs(60)).await;
+    assert_eq!(begun.lock().expect("lock").len(), 1, "a seek resumes nothing");
+    shop.control().resume(Scope::All).await.expect("resume");
+    until("delivery from the beginning", || begun.lock().expect("lock").len() == 2).await;
+    first.stop().await.expect("stop");
+    second.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]

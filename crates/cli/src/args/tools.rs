@@ -72,6 +72,10 @@ pub(crate) struct ExplainArgs {
 }
 
 /// Moves a processor to another position, back or forward; hosts may be running
+///
+/// Leases are taken from their owners at once. A call that runs at that moment may finish while the next owner already
+/// delivers from the new position; it stores nothing. To wait for running calls instead: `changefeed pause`, then seek when
+/// `changefeed leases list` shows no owner, then `changefeed resume`.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:

@@ -92,7 +92,9 @@ pub struct Seek {
 impl Control {
     /// Moves leases to another position, forth or back: from there on everything is delivered (again). An owner loses
     /// the lease, so that it cannot store what it did before, and whoever takes it next begins at the new position.
-    /// A batch that is being delivered at that moment may still finish.
+    /// A batch that is being delivered at that moment may still finish, while the next owner already delivers from the new
+    /// position: it has the lower [`Context::epoch`](crate::Context::epoch). To have no such overlap, [`Control::pause`]
+    /// the leases first, seek when none of them has an owner, then [`Control::resume`] them.
     ///
     /// Nothing happens before [`Seek::apply`].
     pub fn seek(&self, to: SeekTo, scope: Scope) -> Seek {
