@@ -2,11 +2,18 @@
 #![no_main]
 
 use changefeed_core::{Batch, ChangePage, ContainerSpec, ItemKey, ItemPage, ListItems, ReadChanges, Response};
-use changefeed_protocol::{Address, Opened, WatchCall, WatchReply, Wire, decode, decode_error, encode, encode_error};
+use changefeed_protocol::{
+    Address, Opened, WatchCall, WatchReply, Wire, decode, decode_error, decode_parts, encode, encode_error,
+};
 use libfuzzer_sys::fuzz_target;
 
 fn check<T: Wire>(bytes: &[u8]) {
-    if let Ok(message) = decode::<T>(bytes.to_vec().into()) {
+    let whole = decode::<T>(bytes.to_vec().into());
+    // Where a message is cut makes no difference.
+    let (first, second) = bytes.split_at(bytes.first().map_or(0, |byte| usize::from(*byte).min(bytes.len())));
+    let parts = decode_parts::<T>(&[first.to_vec().into(), second.to_vec().into()]);
+    assert_eq!(parts.as_ref().ok().map(encode), whole.as_ref().ok().map(encode));
+    if let Ok(message) = whole {
         let again = encode(&message);
         let read = decode::<T>(again.clone()).ok().expect("its own bytes");
         assert_eq!(encode(&read), again);

@@ -70,16 +70,11 @@ impl ResourceId {
 
     /// Parses an id; `None` if the text is not one. Cheaper than `parse` where most texts are names: no error is built.
     pub fn try_parse(text: &str) -> Option<Self> {
-        Self::try_parse_bytes(text.as_bytes())
-    }
-
-    /// Parses an id from bytes that need not be text otherwise; `None` if they are not one.
-    pub fn try_parse_bytes(text: &[u8]) -> Option<Self> {
         // Longer text is not worth decoding.
         if text.len() > MAX_CHARS {
             return None;
         }
-        decode(text).and_then(|(bytes, count)| Self::from_bytes(bytes.get(..count)?))
+        decode(text.as_bytes()).and_then(|(bytes, count)| Self::from_bytes(bytes.get(..count)?))
     }
 
     /// The id of the database this belongs to, or is.
@@ -120,10 +115,37 @@ impl ResourceId {
         out.put_slice(&text[..length]);
     }
 
-    /// The bytes behind the text: 4, 8 or 16.
+    /// Reads an id from the bytes that its text encodes; `None` if they are not one.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (database, rest) = bytes.split_first_chunk()?;
+        let database = u32::from_be_bytes(*database);
+        if rest.is_empty() {
+            return Some(Self::database(database));
+        }
+        let (container, rest) = rest.split_first_chunk()?;
+        let container = u32::from_be_bytes(*container);
+        if container & CONTAINER_BIT == 0 {
+            return None;
+        }
+        let child = match rest {
+            [] => None,
+            _ => Some(u64::from_le_bytes(rest.try_into().ok()?)),
+        };
+        Some(Self { child, ..Self::container(database, container) })
+    }
+
+    /// Returns the bytes that the text encodes: 4, 8 or 16.
     pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MAX_BYTES);
+        self.write_bytes_to(&mut bytes);
+        bytes
+    }
+
+    /// Appends the bytes that the text encodes to `out` and returns their number.
+    pub fn write_bytes_to(&self, out: &mut impl BufMut) -> usize {
         let (bytes, count) = self.packed();
-        bytes[..count].to_vec()
+        out.put_slice(&bytes[..count]);
+        count
     }
 
     /// The bytes behind the text, and how many there are.
@@ -149,24 +171,6 @@ impl ResourceId {
 
     fn child_number(&self, kind: u64) -> Option<u64> {
         self.child.filter(|child| child >> TYPE_SHIFT == kind).map(|child| child & (Self::CHILD_LIMIT - 1))
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (database, rest) = bytes.split_first_chunk()?;
-        let database = u32::from_be_bytes(*database);
-        if rest.is_empty() {
-            return Some(Self::database(database));
-        }
-        let (container, rest) = rest.split_first_chunk()?;
-        let container = u32::from_be_bytes(*container);
-        if container & CONTAINER_BIT == 0 {
-            return None;
-        }
-        let child = match rest {
-            [] => None,
-            _ => Some(u64::from_le_bytes(rest.try_into().ok()?)),
-        };
-        Some(Self { child, ..Self::container(database, container) })
     }
 }
 

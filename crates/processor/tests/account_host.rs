@@ -60,6 +60,29 @@ async fn leases_of_the_same_container_under_another_account_host_are_refused() {
     shop.host("mailer").await.expect("the old name").stop().await.expect("stop");
 }
 
+/// Leases that hosts of .NET created: they name the account host in the id only.
+#[tokio::test(start_paused = true)]
+async fn leases_of_dotnet_under_another_account_host_are_refused() {
+    for (other, refused) in [("127.0.0.1", true), ("[::1]", true), ("longer-name.example.com", false)] {
+        let shop = Shop::known_as("localhost", &MemoryDisk::new()).await;
+        let ContainerIdentity { database, container, .. } = shop.orders.identity();
+        let id = format!("mailer{other}_{database}_{container}.info");
+        shop.leases.create(&serde_json::json!({"id": id})).await.expect("create");
+        match shop.host("mailer").await {
+            Ok(running) => {
+                running.stop().await.expect("stop");
+                assert!(!refused, "{other}");
+            }
+            Err(error) => {
+                assert!(refused, "{other}: {error}");
+                assert!(error.message().contains(&format!("--account-host {other}")), "{error}");
+            }
+        }
+        // Another processor is not concerned.
+        shop.host("biller").await.expect("start").stop().await.expect("stop");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn leases_of_another_store_under_another_account_host_are_no_concern() {
     let shop = Shop::known_as("one.example.com", &MemoryDisk::new()).await;

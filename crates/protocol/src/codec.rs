@@ -36,14 +36,25 @@ pub fn encode(message: &impl Wire) -> Bytes {
 /// # Errors
 /// [`Malformed`] if the bytes are not exactly one message of this type.
 pub fn decode<T: Wire>(bytes: Bytes) -> Result<T, Malformed> {
-    let mut input = Reader { message: &bytes, rest: &bytes };
+    decode_parts(&[bytes])
+}
+
+/// Decodes one message that was received in several parts, without joining them: only a value that is spread over two
+/// parts is copied.
+///
+/// # Errors
+/// [`Malformed`] if the parts together are not exactly one message of this type.
+pub fn decode_parts<T: Wire>(parts: &[Bytes]) -> Result<T, Malformed> {
+    let mut input = Reader::new(parts);
     let value = T::read_from(&mut input)?;
-    if input.rest.is_empty() { Ok(value) } else { Err(Malformed("bytes follow the message")) }
+    if input.remaining() == 0 { Ok(value) } else { Err(Malformed("bytes follow the message")) }
 }
 
 /// Bytes that are not the message they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub(crate) &'static str);
+
+const ENDS_EARLY: Malformed = Malformed("it ends early");
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,34 +64,96 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// A message, and how far it was read.
+/// A message in one or several parts, and how far it was read.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    message: &'a Bytes,
-    /// What was not read yet: the end of the message.
+    /// The part that is being read.
+    part: &'a Bytes,
+    /// What was not read yet of this part: its end.
     rest: &'a [u8],
+    /// The parts after this one.
+    later: &'a [Bytes],
 }
 
+/// What a message without any part is read from.
+static NOTHING: Bytes = Bytes::new();
+
 impl<'a> Reader<'a> {
+    fn new(parts: &'a [Bytes]) -> Self {
+        match parts.split_first() {
+            Some((part, later)) => Self { part, rest: part, later },
+            None => Self { part: &NOTHING, rest: &[], later: &[] },
+        }
+    }
+
+    /// How many bytes were not read yet.
+    fn remaining(&self) -> usize {
+        self.rest.len() + self.later.iter().map(Bytes::len).sum::<usize>()
+    }
+
     #[inline]
     fn byte(&mut self) -> Result<u8, Malformed> {
-        let (byte, rest) = self.rest.split_first().ok_or(Malformed("it ends early"))?;
-        self.rest = rest;
-        Ok(*byte)
+        if let Some((byte, rest)) = self.rest.split_first() {
+            self.rest = rest;
+            return Ok(*byte);
+        }
+        self.next_part()?;
+        self.byte()
     }
 
-    /// The next bytes, looked at in place: sharing them would cost two atomic operations for each text of a page.
+    #[cold]
+    fn next_part(&mut self) -> Result<(), Malformed> {
+        let (part, later) = self.later.split_first().ok_or(ENDS_EARLY)?;
+        (self.part, self.rest, self.later) = (part, part, later);
+        Ok(())
+    }
+
+    /// Passes the next bytes to `read`, in place: sharing them would cost two atomic operations for each text of a page.
     #[inline]
-    pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Malformed("it ends early"))?;
-        self.rest = rest;
-        Ok(taken)
+    pub(crate) fn with_bytes<T>(
+        &mut self,
+        count: usize,
+        read: impl FnOnce(&[u8]) -> Result<T, Malformed>,
+    ) -> Result<T, Malformed> {
+        match self.rest.split_at_checked(count) {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                read(taken)
+            }
+            None => read(&self.joined(count)?),
+        }
     }
 
-    /// The next bytes, which share memory with the message.
+    /// The next bytes, which share memory with the message unless they are spread over several parts.
+    #[inline]
     pub(crate) fn bytes(&mut self, count: usize) -> Result<Bytes, Malformed> {
-        let taken = self.take(count)?;
-        Ok(self.message.slice_ref(taken))
+        let begin = self.part.len() - self.rest.len();
+        match self.rest.get(count..) {
+            Some(rest) => {
+                self.rest = rest;
+                Ok(self.part.slice(begin..begin + count))
+            }
+            None => self.joined(count).map(Bytes::from),
+        }
+    }
+
+    /// The next bytes, copied from several parts.
+    #[cold]
+    fn joined(&mut self, count: usize) -> Result<Vec<u8>, Malformed> {
+        // A count that lies does not reserve memory.
+        if count > self.remaining() {
+            return Err(ENDS_EARLY);
+        }
+        let mut joined = Vec::with_capacity(count);
+        loop {
+            let (taken, rest) = self.rest.split_at(self.rest.len().min(count - joined.len()));
+            joined.extend_from_slice(taken);
+            self.rest = rest;
+            if joined.len() == count {
+                return Ok(joined);
+            }
+            self.next_part()?;
+        }
     }
 }
 
@@ -174,8 +247,7 @@ impl Wire for f64 {
     }
 
     fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let eight = input.take(size_of::<Self>())?.try_into().map_err(|_| Malformed("it ends early"))?;
-        Ok(Self::from_le_bytes(eight))
+        input.with_bytes(size_of::<Self>(), |bytes| Ok(Self::from_le_bytes(bytes.try_into().map_err(|_| ENDS_EARLY)?)))
     }
 }
 
@@ -224,7 +296,7 @@ pub(crate) fn take_text<T>(
     read: impl FnOnce(&str) -> Result<T, Malformed>,
 ) -> Result<T, Malformed> {
     let count = usize::read_from(input)?;
-    read(std::str::from_utf8(input.take(count)?).map_err(|_| Malformed("a text is not UTF-8"))?)
+    input.with_bytes(count, |bytes| read(std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8"))?))
 }
 
 impl Wire for String {
@@ -280,7 +352,7 @@ impl<T: Wire> Wire for Vec<T> {
     fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count = usize::read_from(input)?;
         // Every value has at least one byte: a count that lies does not reserve memory.
-        let mut values = Self::with_capacity(count.min(input.rest.len()));
+        let mut values = Self::with_capacity(count.min(input.remaining()));
         for _ in 0..count {
             values.push(T::read_from(input)?);
         }
@@ -337,6 +409,34 @@ mod tests {
         }
         let longer = [&whole[..], b"x"].concat();
         assert_eq!(decode::<Message>(longer.into()), Err(Malformed("bytes follow the message")));
+    }
+
+    #[test]
+    fn a_message_in_parts_is_the_same_wherever_it_is_cut() {
+        type Message = (Vec<Option<String>>, Bytes, f64, u64);
+        let message = (vec![Some("text".to_owned()), None], Bytes::from_static(b"xyz"), 1.5, 1 << 40);
+        let whole = encode(&message);
+        for first in 0..=whole.len() {
+            for second in first..=whole.len() {
+                let parts = [whole.slice(..first), whole.slice(first..second), Bytes::new(), whole.slice(second..)];
+                assert_eq!(decode_parts::<Message>(&parts), Ok(message.clone()), "{first}, {second}");
+            }
+            let early = [whole.slice(..first), whole.slice(first..whole.len().saturating_sub(1).max(first))];
+            assert!(decode_parts::<Message>(&early).is_err() || first == whole.len(), "{first}");
+        }
+        assert_eq!(decode_parts::<()>(&[]), Ok(()));
+        assert_eq!(decode_parts::<u64>(&[]), Err(ENDS_EARLY));
+        let lie = [encode(&u64::MAX), Bytes::from_static(b"more")];
+        assert_eq!(decode_parts::<Bytes>(&lie), Err(ENDS_EARLY), "without reserving memory");
+    }
+
+    #[test]
+    fn only_what_is_spread_over_parts_is_copied() {
+        let whole = encode(&(Bytes::from_static(b"first"), Bytes::from_static(b"second")));
+        let parts = [whole.slice(..8), whole.slice(8..)];
+        let (first, second): (Bytes, Bytes) = decode_parts(&parts).unwrap();
+        assert_eq!(first.as_ptr(), whole[1..].as_ptr());
+        assert_eq!(second, "second");
     }
 
     #[test]

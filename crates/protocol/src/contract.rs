@@ -130,26 +130,26 @@ impl<T: Wire> Wire for Response<T> {
     }
 }
 
-/// Sent as its text, without the cost of formatting: each change of a page has one.
+/// Sent as the bytes that its text encodes: each change of a page has one.
 impl Wire for ResourceId {
     fn put(&self, out: &mut Vec<u8>) {
         let at = out.len();
         out.push(0);
-        self.write_to(out);
-        let length = out.len() - at - 1;
+        let count = self.write_bytes_to(out);
         if let Some(first) = out.get_mut(at) {
-            // At most 24 characters.
-            *first = length as u8;
+            // At most 16 bytes.
+            *first = count as u8;
         }
     }
 
     fn size_hint(&self) -> usize {
-        25
+        17
     }
 
+    #[inline]
     fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count = usize::read_from(input)?;
-        Self::try_parse_bytes(input.take(count)?).ok_or(Malformed("a resource id is not one"))
+        input.with_bytes(count, |bytes| Self::from_bytes(bytes).ok_or(Malformed("a resource id is not one")))
     }
 }
 

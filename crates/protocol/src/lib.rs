@@ -2,7 +2,7 @@
 //!
 //! The protocol of Cosmos DB does not tell what the contract needs: times in milliseconds, kinds and effects of errors,
 //! the LSNs of a batch, the identity of the store, splits on demand. These calls do. They are `POST` requests under
-//! `/_changefeed/v2/`, signed with the account's key as every request of Cosmos DB is; their bodies are the values of
+//! `/_changefeed/v3/`, signed with the account's key as every request of Cosmos DB is; their bodies are the values of
 //! `changefeed_core` in a binary encoding ([`Wire`]), with bodies of items as they are.
 //!
 //! Pure: no I/O. An incompatible change of a message needs another [`VERSION`].
@@ -14,7 +14,7 @@ mod messages;
 mod paths;
 
 pub use self::{
-    codec::{Malformed, Reader, Wire, decode, encode},
+    codec::{Malformed, Reader, Wire, decode, decode_parts, encode},
     error::{decode_error, encode_error},
     messages::{Address, Opened, Wait, WatchCall, WatchReply},
     paths::{CatalogCall, ContainerCall, PREFIX, Target, VERSION},

@@ -1,5 +1,5 @@
-//! Paths of the calls: `/_changefeed/v2/catalog/{call}`, `/_changefeed/v2/{database}/{container}/{call}` and
-//! `/_changefeed/v2/watch`.
+//! Paths of the calls: `/_changefeed/v3/catalog/{call}`, `/_changefeed/v3/{database}/{container}/{call}` and
+//! `/_changefeed/v3/watch`.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 pub const PREFIX: &str = "_changefeed";
 
 /// The second segment of the calls of this protocol. Another number for messages that are not compatible.
-pub const VERSION: &str = "v2";
+pub const VERSION: &str = "v3";
 
 const CATALOG: &str = "catalog";
 const WATCH: &str = "watch";
@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn a_path_is_read_back_whatever_containers_are_called() {
         let orders = Target::Container("a b/ü".replace('/', "%"), "catalog".to_owned(), ContainerCall::Write);
-        assert_eq!(orders.path(), "/_changefeed/v2/a%20b%25%C3%BC/catalog/write");
-        assert_eq!(orders.link(), "_changefeed/v2/a b%ü/catalog/write");
+        assert_eq!(orders.path(), "/_changefeed/v3/a%20b%25%C3%BC/catalog/write");
+        assert_eq!(orders.link(), "_changefeed/v3/a b%ü/catalog/write");
         for target in [
             orders,
             Target::Watch,
@@ -173,7 +173,7 @@ mod tests {
             assert_eq!(Target::parse(link.strip_prefix("_changefeed/").unwrap()), Some(target));
         }
         for other in
-            ["", "v2", "v2/", "v1/watch", "v2/catalog", "v2/a/b/drop", "v2/a/b/write/x", "split", "v2/catalog/x"]
+            ["", "v3", "v3/", "v2/watch", "v3/catalog", "v3/a/b/drop", "v3/a/b/write/x", "split", "v3/catalog/x"]
         {
             assert_eq!(Target::parse(other), None, "{other}");
         }

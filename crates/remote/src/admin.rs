@@ -38,7 +38,7 @@ impl Server {
         };
         let answer = sent.map_err(|(Failed::NotSent(error) | Failed::Sent(error))| error)?;
         match answer.status.is_success() {
-            true => Ok(answer.body),
+            true => Ok(answer.body.joined()),
             false => Err(answer.refused_admin_call(&transport.endpoint, transport.clock.wall())),
         }
     }

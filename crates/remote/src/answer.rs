@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use changefeed_core::{Error, ErrorKind, Timestamp};
 use hyper::{
     HeaderMap, StatusCode,
@@ -10,7 +9,7 @@ use hyper::{
 };
 use serde_json::Value;
 
-use crate::endpoint::Endpoint;
+use crate::{endpoint::Endpoint, parts::Parts};
 
 /// Every answer of the server carries it, and no proxy adds it.
 const ACTIVITY_ID: &str = "x-ms-activity-id";
@@ -31,7 +30,7 @@ pub(crate) enum Proof {
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+    pub(crate) body: Parts,
 }
 
 impl Answer {
@@ -102,7 +101,7 @@ impl Answer {
 
     /// The sentence inside the message inside the body.
     fn message(&self) -> String {
-        let body: Option<Value> = serde_json::from_slice(&self.body).ok();
+        let body: Option<Value> = serde_json::from_slice(&self.body.joined()).ok();
         let outer = body.as_ref().and_then(|body| body.get("message")?.as_str());
         let inner = outer.and_then(|text| {
             let inner = text.strip_prefix("Message: ")?.split("\r\n").next()?;
@@ -129,7 +128,7 @@ impl Answer {
 
     fn unexpected(&self, endpoint: &Endpoint) -> Error {
         let kind = self.text(CONTENT_TYPE.as_str()).unwrap_or("no content type");
-        let shown: String = String::from_utf8_lossy(&self.body).chars().take(SHOWN_CHARS).collect();
+        let shown: String = String::from_utf8_lossy(&self.body.joined()).chars().take(SHOWN_CHARS).collect();
         let message = format!(
             "the answer of {endpoint} ({}, {kind}) does not come from a changefeed server: check the endpoint and what \
              stands between, such as a proxy; it begins with {shown:?}",
@@ -146,7 +145,7 @@ mod tests {
     fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> (Error, Proof) {
         let headers = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect();
         let status = StatusCode::from_u16(status).unwrap();
-        let answer = Answer { status, headers, body: Bytes::copy_from_slice(body.as_bytes()) };
+        let answer = Answer { status, headers, body: Parts::from(body.to_owned()) };
         let noon = httpdate::parse_http_date("Sun, 15 Nov 2026 12:00:00 GMT").unwrap();
         let now = Timestamp::from_secs(noon.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs());
         answer.refusal(&Endpoint::parse("http://localhost:8081").unwrap(), now)

@@ -77,7 +77,7 @@ impl Backend for RemoteContainer {
     }
 
     /// A conditional write whose outcome is unknown is sent again: its condition holds at most once, so that it is
-    /// performed at most once. If it is refused then, either the first one landed or somebody else was faster, and the
+    /// performed at most once. If it is refused then, either the first one landed or another writer was faster, and the
     /// outcome stays unknown.
     async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         check_sizes(&batch)?;

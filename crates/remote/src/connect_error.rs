@@ -101,7 +101,7 @@ fn unreachable_sentence(endpoint: &Endpoint, error: &(dyn StdError + 'static)) -
             format!("nothing listens at {endpoint}: start `changefeed serve`, or check host and port")
         }
         Some(io::ErrorKind::TimedOut) => {
-            format!("{endpoint} does not answer: check host, port and what stands between")
+            format!("{endpoint} does not answer: check host, port, firewalls and proxies")
         }
         _ if causes(error).any(|cause| cause.to_string().contains("dns error")) => {
             format!("there is no host {host}: check the endpoint {endpoint}")

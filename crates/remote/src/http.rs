@@ -25,9 +25,14 @@ const IDLE: Duration = Duration::from_secs(20);
 /// How often a silent connection is tested, and how long the test may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
+/// A connection whose packets are dropped silently ends after [`KEEP_ALIVE`] and this many unanswered probes, also while
+/// it waits for a long request: the defaults of most systems would take eleven minutes.
+const PROBES: u32 = 2;
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+
 /// How much is read from a connection of HTTP/1.1 at once: large enough for few reads, and small enough to stay in the
 /// caches of a core, and below the size from which the allocator gets memory from the system each time.
-const READ_BYTES: usize = 120 << 10;
+pub(crate) const READ_BYTES: usize = 120 << 10;
 
 /// A feed page is sent without waiting for the client in between.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -68,6 +73,8 @@ pub(crate) fn client(secure: bool, version: HttpVersion, trust: Trust<'_>, conne
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEP_ALIVE));
+    tcp.set_keepalive_interval(Some(PROBE_INTERVAL));
+    tcp.set_keepalive_retries(Some(PROBES));
     tcp.set_connect_timeout(Some(connect_timeout));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls(secure, trust)?).https_or_http();
     let connector = match version {

@@ -17,20 +17,20 @@
 //! had no effect is repeated a few times while the server cannot be reached or throttles; a write whose outcome is
 //! unknown is repeated only if it is conditional, and is otherwise reported with `Effect::Unknown`. *Wake-ups.* One
 //! long request waits for changes of all ranges that the program follows. *Certificates* of [`Builder::certificate_file`] and
-//! of the operating system are read again when a server presents one that they do not vouch for. *Azure* is not reached by this client: it
+//! of the operating system are read again when a server presents one that is not signed by one of them. *Azure* is not reached by this client: it
 //! speaks to `changefeed serve` only.
 
 mod admin;
 mod answer;
 mod backend;
 mod backoff;
-mod buffers;
 mod catalog;
 mod connect_error;
 mod connector;
 mod endpoint;
 mod http;
 mod key;
+mod parts;
 mod roots;
 mod server;
 mod timer;

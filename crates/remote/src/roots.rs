@@ -1,5 +1,5 @@
-//! Trusted certificates that may change while programs run: read again when a server presents one that they do not vouch
-//! for, so that a rotated certificate needs no restart of its clients.
+//! Trusted certificates that may change while programs run: read again when a server presents one that is not signed
+//! by one of them, so that a rotated certificate needs no restart of its clients.
 
 use std::{
     fs,

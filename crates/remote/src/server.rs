@@ -36,7 +36,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Certificates in PEM form that are trusted instead of those of the operating system: that of a server with `--tls
+    /// Trusts certificates in PEM form instead of those of the operating system: that of a server with `--tls
     /// self-signed`, or that of its authority. Default: those of the operating system.
     pub fn certificate(mut self, pem: impl Into<String>) -> Self {
         self.certificate = Some(pem.into());
@@ -44,46 +44,46 @@ impl Builder {
     }
 
     /// A file with certificates in PEM form that are trusted instead of those of the operating system. It is read again when
-    /// the server presents a certificate that it does not vouch for: after a certificate was replaced, write the new
+    /// the server presents a certificate that is not signed by it: after a certificate was replaced, write the new
     /// one into the file, and programs that run go on. Default: those of the operating system, which are read again, too.
     pub fn certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.certificate_file = Some(path.into());
         self
     }
 
-    /// Accepts any certificate of a server on a loopback address, where nobody can step in between: one with `--tls
+    /// Accepts any certificate of a server on a loopback address, where traffic cannot be intercepted: one with `--tls
     /// self-signed` needs no file then. Default: off.
     pub fn trust_loopback(mut self) -> Self {
         self.trusts_loopback = true;
         self
     }
 
-    /// Which version of HTTP is spoken. Default: what the server prefers with TLS, HTTP/1.1 without.
+    /// Sets the version of HTTP. Default: what the server prefers with TLS, HTTP/1.1 without.
     pub fn http_version(mut self, version: HttpVersion) -> Self {
         self.version = version;
         self
     }
 
-    /// How long a request may take, repetitions apart. A write that takes longer has an unknown outcome. Default: 10 s.
+    /// Sets the timeout of a request, repetitions not included. A write that takes longer has an unknown outcome. Default: 10 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long a connection may take to be made. Default: 5 s.
+    /// Sets the timeout for connecting. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How often a request is repeated that had no effect because the server could not be reached or throttled.
+    /// Sets how often a request is repeated that had no effect because the server could not be reached or throttled.
     /// Default: 3, which takes about a third of a second.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// Where the time comes from that requests are signed with. Default: the operating system.
+    /// Sets the clock that requests are signed with. Default: the operating system.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -122,7 +122,6 @@ impl Builder {
             timeout: self.timeout,
             retries: self.retries,
             certificate_file: self.certificate_file,
-            buffers: Arc::default(),
         });
         let watcher = Watcher::new(Arc::clone(&transport));
         Ok(Server { client: Arc::new(Client { transport, watcher }) })
@@ -171,7 +170,7 @@ impl Server {
         Self::builder("", EMULATOR_KEY).server(http::socket_client(path), Endpoint::socket(path))
     }
 
-    /// Settings to choose before connecting.
+    /// Returns the settings to choose before connecting.
     pub fn builder(endpoint: &str, key: &str) -> Builder {
         Builder {
             endpoint: endpoint.to_owned(),
@@ -187,12 +186,12 @@ impl Server {
         }
     }
 
-    /// The database with this name; it is created with its first container.
+    /// Returns the database with this name; it is created with its first container.
     pub fn database(&self, name: &str) -> Database {
         Database::new(self.catalog(), name)
     }
 
-    /// The databases and containers of this server.
+    /// Returns the databases and containers of this server.
     pub fn catalog(&self) -> Arc<dyn Catalog> {
         Arc::new(RemoteCatalog::new(Arc::clone(&self.client)))
     }

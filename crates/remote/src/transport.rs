@@ -2,24 +2,20 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use changefeed_core::{Clock, Effect, Error, ErrorKind, Result};
-use changefeed_protocol::{CONTENT_TYPE, PREFIX, Target, Wire, decode, decode_error, encode};
-use http_body_util::{BodyExt as _, Full};
-use hyper::{
-    Method, Request,
-    body::{Body as _, Incoming},
-    header,
-};
+use changefeed_protocol::{CONTENT_TYPE, PREFIX, Target, Wire, decode_error, decode_parts, encode};
+use http_body_util::Full;
+use hyper::{Method, Request, header};
 
 use crate::{
     answer::{Answer, Proof},
     backoff::pause_after,
-    buffers::Buffers,
     connect_error::connect_error,
     endpoint::Endpoint,
     http::Http,
     key::Key,
+    parts::Parts,
     timer::{pause, within},
 };
 
@@ -27,9 +23,6 @@ const USER_AGENT: &str = concat!("changefeed-remote/", env!("CARGO_PKG_VERSION")
 
 /// The longest that a server may make a call wait before it is repeated; a longer wait is left to the caller.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// How much memory is reserved for an answer before it has come: more than a page of the feed has.
-const MAX_RESERVED: usize = 4 << 20;
 
 /// How calls reach the server.
 #[derive(Debug)]
@@ -42,8 +35,6 @@ pub(crate) struct Transport {
     pub(crate) retries: u32,
     /// Where a certificate that is not trusted is to be written to.
     pub(crate) certificate_file: Option<PathBuf>,
-    /// For answers.
-    pub(crate) buffers: Arc<Buffers>,
 }
 
 impl Transport {
@@ -83,8 +74,8 @@ impl Transport {
             unknown(Error::new(ErrorKind::Unavailable, message).with_source(malformed))
         };
         match (answer.is_ours(), answer.status.is_success()) {
-            (true, true) => decode(answer.body).map_err(unreadable),
-            (true, false) => Err(decode_error(answer.body).unwrap_or_else(unreadable)),
+            (true, true) => decode_parts(answer.body.as_slice()).map_err(unreadable),
+            (true, false) => Err(decode_error(answer.body.joined()).unwrap_or_else(unreadable)),
             (false, _) => match answer.refusal(&self.endpoint, self.clock.wall()) {
                 (error, Proof::NothingDone) => Err(error),
                 (error, Proof::None) => Err(unknown(error)),
@@ -118,42 +109,12 @@ impl Transport {
             failed(connect_error(&self.endpoint, self.certificate_file.as_deref(), error))
         })?;
         let (parts, body) = response.into_parts();
-        let body = whole(body, &self.buffers).await.map_err(|error| {
+        let body = Parts::receive(body).await.map_err(|error| {
             let message = format!("the answer of {} broke off", self.endpoint);
             Failed::Sent(Error::new(ErrorKind::Unavailable, message).with_source(error))
         })?;
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
-}
-
-/// All of a body, each part copied while it is still in the caches of the core that received it, and its buffer used
-/// again for the next part. A body that came as one part is not copied.
-async fn whole(mut body: Incoming, buffers: &Arc<Buffers>) -> hyper::Result<Bytes> {
-    let mut first = Bytes::new();
-    while first.is_empty() && !body.is_end_stream() {
-        first = match body.frame().await {
-            Some(frame) => frame?.into_data().unwrap_or_default(),
-            None => break,
-        };
-    }
-    if body.is_end_stream() {
-        return Ok(first);
-    }
-    // What is still to come, if the server has announced it: HTTP/1.1 gives exactly that much.
-    let announced = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok()?.checked_add(first.len()));
-    if let Some(mut page) = announced.and_then(|length| buffers.lend(length)) {
-        page.append(&std::mem::take(&mut first));
-        while let Some(frame) = body.frame().await {
-            page.append(&frame?.into_data().unwrap_or_default());
-        }
-        return Ok(page.into_bytes());
-    }
-    let mut rest = BytesMut::with_capacity(announced.unwrap_or_default().min(MAX_RESERVED));
-    rest.extend_from_slice(&std::mem::take(&mut first));
-    while let Some(frame) = body.frame().await {
-        rest.extend_from_slice(&frame?.into_data().unwrap_or_default());
-    }
-    Ok(rest.freeze())
 }
 
 /// A call without an answer.

@@ -1,4 +1,4 @@
-//! Trust in a server on this machine: on loopback nobody can step in between, so a self-signed certificate needs no
+//! Trust in a server on this machine: traffic on loopback cannot be intercepted, so a self-signed certificate needs no
 //! second opinion.
 
 use std::{net::IpAddr, sync::Arc};

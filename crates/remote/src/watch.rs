@@ -1,6 +1,6 @@
 //! Wake-ups: one long request to the server for all readers that wait, in whatever container.
 //!
-//! A task runs while somebody waits. It sends what is waited for, and asks again and again which of it may have news.
+//! A task runs while readers wait. It sends what is waited for, and asks again and again which of it may have news.
 //! When the connection is lost it begins again with everything that is still waited for. Callers may poll
 //! rarely, since they are woken: for as long as that is not possible, readers are woken every few seconds without news.
 
@@ -65,7 +65,7 @@ impl Watcher {
     }
 }
 
-/// Everybody who waits.
+/// All waiting readers.
 #[derive(Debug, Default)]
 struct Readers {
     state: Mutex<State>,
@@ -116,7 +116,7 @@ impl Readers {
         (Reader { readers: self, id }, news)
     }
 
-    /// Everything that is waited for, for a watch that begins; none if nobody waits.
+    /// Everything that is waited for, for a watch that begins; none if no reader waits.
     fn all(&self) -> Option<Vec<Wait>> {
         let mut state = self.state.lock();
         (state.add, state.cancel) = (Vec::new(), Vec::new());
@@ -175,7 +175,7 @@ impl Readers {
     }
 }
 
-/// The task: one watch after the other, for as long as somebody waits.
+/// The task: one watch after the other, for as long as readers wait.
 async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
     let mut failures = 0;
     loop {
@@ -202,7 +202,7 @@ async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
     }
 }
 
-/// One watch, until nobody waits any more or it fails. A poll that is answered ends a row of failures.
+/// One watch, until no reader waits any more or it fails. A poll that is answered ends a row of failures.
 async fn watch(transport: &Transport, readers: &Readers, add: Vec<Wait>, failures: &mut u32) -> Result<()> {
     let watch = fastrand::u64(..);
     let call = async |begin, (add, cancel), poll| -> Result<WatchReply, Error> {

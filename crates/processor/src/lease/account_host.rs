@@ -1,10 +1,10 @@
 //! One name for one account: leases of the same container under another account host are refused.
 //!
 //! The account host is part of every lease id. Hosts that knew one account by two names would not see each other's
-//! leases, and each group would process everything. Two first starts at the same time are told apart by their locks:
+//! leases, and each group would process everything. Two first starts at the same time are distinguished by their locks:
 //! each creates its own before it looks for those of others, so that at least one of them sees the other.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use changefeed_core::{ContainerIdentity, ETag, Error, ErrorKind, Item, ListItems, Result};
 
@@ -40,6 +40,9 @@ impl ForeignLocks {
 /// Refuses to start the processor `name` if it has leases of the same container of the same store under another account
 /// host. Returns the locks of hosts that are about to create such leases.
 ///
+/// Hosts of .NET do not write which store they use. Their leases count by the resource ids in them alone, although those
+/// of two new stores can be the same: a refusal is better than processing everything twice.
+///
 /// # Errors
 /// `InvalidArgument` if there are such leases, and those of the store.
 pub(crate) async fn check(name: &str, monitored: &ContainerIdentity, leases: &LeaseStore) -> Result<Others> {
@@ -70,12 +73,18 @@ impl Others {
     /// Notes an item that says that leases of the same processor were or are being created under another account host.
     fn note(&mut self, name: &str, monitored: &ContainerIdentity, item: &Item) {
         let ContainerIdentity { store, account_host, database, container, .. } = monitored;
-        let is_other = |kind: &str, other: Option<&str>, of: Option<&str>| {
-            let is_ours = |other: &&str| item.id.as_str() == format!("{name}{other}_{database}_{container}.{kind}");
-            other
-                .filter(is_ours)
-                .filter(|other| *other != account_host && of == Some(store.as_str()))
-                .map(str::to_owned)
+        // The account host in the id of a document, if the rest of the id is that of our own document of this kind.
+        let host_in_id = |kind: &str| {
+            let rest = item.id.as_str().strip_prefix(name)?;
+            rest.strip_suffix(&format!("_{database}_{container}.{kind}")).filter(|other| other != account_host)
+        };
+        let is_other = |kind: &str, written: Option<&str>, of: Option<&str>| {
+            let other = host_in_id(kind)?;
+            let is_same = match (written, of) {
+                (Some(written), Some(of)) => written == other && of == store.as_str(),
+                _ => is_certain(other, &item.id),
+            };
+            is_same.then(|| other.to_owned())
         };
         if item.id.ends_with(".info") {
             let Ok(info) = InfoDocument::parse(&item.body) else { return };
@@ -87,4 +96,19 @@ impl Others {
             }
         }
     }
+}
+
+/// Whether the text between a processor name and resource ids is an account host beyond doubt. An id has no separator
+/// after the processor name, so any other text may be the rest of a longer name and its host: that is only logged.
+fn is_certain(host: &str, id: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let certain = host == "localhost" || address.parse::<IpAddr>().is_ok();
+    if !certain {
+        tracing::warn!(
+            id,
+            "leases of the same container under another account host, or of a processor with a longer name: if they are of \
+             this processor, all changes are processed twice"
+        );
+    }
+    certain
 }

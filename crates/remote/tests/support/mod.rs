@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub(crate) mod proxy;
+pub(crate) mod tunnel;
 
 use std::net::SocketAddr;
 

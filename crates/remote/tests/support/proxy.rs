@@ -31,7 +31,7 @@ pub(crate) enum Fault {
     DroppedBefore,
     /// The server carries it out, and the connection ends without an answer.
     DroppedAfter,
-    /// The server carries it out, and half of the answer comes.
+    /// The server carries it out, and half of the body of the answer comes.
     Half,
     /// The server carries it out, and the answer takes this long.
     Stalled(Duration),
@@ -168,8 +168,8 @@ async fn relay(mut client: TcpStream, server: SocketAddr, state: &State) -> io::
         match fault {
             Some(Fault::DroppedAfter) => return Ok(()),
             Some(Fault::Half) => {
-                let half = answer.len() - answer.len().min(20) / 2;
-                return client.write_all(answer.get(..half).unwrap_or_default()).await;
+                let head = head_of(&answer).unwrap_or_default();
+                return client.write_all(answer.get(..(head + answer.len()) / 2).unwrap_or_default()).await;
             }
             Some(Fault::Stalled(time)) => stall(time).await,
             _ => {}
@@ -218,8 +218,13 @@ async fn message(stream: &mut TcpStream, rest: &mut Vec<u8>) -> io::Result<Optio
 
 /// The length of the message that begins here, once its head is complete.
 fn length_of(bytes: &[u8]) -> Option<usize> {
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let end = head_of(bytes)?;
     let head = String::from_utf8_lossy(bytes.get(..end)?).to_ascii_lowercase();
     let body = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok()).unwrap_or(0);
     Some(end + body)
+}
+
+/// The length of the head of the message that begins here, once it is complete.
+fn head_of(bytes: &[u8]) -> Option<usize> {
+    Some(bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4)
 }
