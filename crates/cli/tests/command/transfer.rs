@@ -198,8 +198,8 @@ fn run_check_changes_nothing() {
     let said = shop.says(&["run"], &["--print", "--check"]);
     assert_eq!(
         said,
-        "processor mailer on shop/orders, 4 ranges, leases in shop/leases: shop/leases would be made, and the processor \
-         begin at --from; prints each change\n"
+        "processor mailer on shop/orders, 4 ranges, leases in shop/leases: shop/leases would be created, and the \
+         processor begin at --from; prints each change\n"
     );
     let checked = shop.json(&["run"], &["--exec", "cat", "--check"]);
     assert_eq!((checked["processor"].as_str(), checked["ranges"].as_u64()), (Some("mailer"), Some(4)));
