@@ -83,6 +83,14 @@ impl Config {
         let mut known = BTreeMap::new();
         collect(&Args::command(), &mut known);
         for name in self.options.keys() {
+            if name == "key" {
+                // As an option it is a partition key; in a file it would be taken for the key of the account, and be shown.
+                return Err(
+                    "key cannot be set here: name a file with the key of the account, as key-file = \"FILE\"; \
+                            pass --key for a partition key"
+                        .to_owned(),
+                );
+            }
             match known.get(name) {
                 None => {
                     let names: Vec<String> = known.keys().cloned().collect();
@@ -222,6 +230,7 @@ mod tests {
     fn the_command_is_well_formed_with_every_option_in_the_file() {
         let mut known = BTreeMap::new();
         collect(&Args::command(), &mut known);
+        known.remove("key");
         let options = known.into_iter().filter(|(_, takes_value)| *takes_value).map(|(name, _)| (name, "1".to_owned()));
         let config = Config { file: None, options: options.collect() };
         config.apply(Args::command()).debug_assert();
@@ -237,6 +246,7 @@ mod tests {
         assert_eq!(refused("store = './data'\nmax_items = 5"), Ok(()));
         assert_eq!(refused("stor = './data'"), Err("there is no option stor: did you mean store?".to_owned()));
         assert!(refused("x = 1").unwrap_err().ends_with("x: `changefeed help run` shows those there are"));
+        assert!(refused("key = 'c2VjcmV0'").unwrap_err().contains("as key-file = \"FILE\""));
         assert!(refused("json = 'yes'").unwrap_err().contains("takes no value"));
         assert!(refused("store = ['a']").unwrap_err().contains("must be a text or a number"));
         assert!(refused("store").is_err());
