@@ -338,9 +338,9 @@ fn leases_are_looked_for_and_renewed_as_often_as_the_intervals_say() {
     let seconds = seconds_until(&shop, &["--renew-interval", "100ms"], "write", 80.0);
     assert!(seconds < 40, "{seconds} s");
     let refused = shop.run(&["run"], &["--print", "--check", "--renew-interval", "4s"]);
-    assert!(text(&refused.stderr).contains("(10s) must be at least three times the renew interval (4s)"));
+    assert!(text(&refused.stderr).contains("--expiration (10s) must be at least three times --renew-interval (4s)"));
     let refused = shop.run(&["run"], &["--print", "--check", "--acquire-interval", "11s"]);
-    assert!(text(&refused.stderr).contains("the acquire interval (11s) must not exceed"));
+    assert!(text(&refused.stderr).contains("--acquire-interval (11s) must not exceed"));
 }
 
 #[test]
