@@ -96,7 +96,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
         let about_stores = problems.iter().map(|problem| format!("{problem}\n"));
         let about_letters = about_letters.iter().map(|letters| format!("{letters}\n"));
         let sentences: Vec<String> = about_stores.chain(leases.iter().map(sentence)).chain(about_letters).collect();
-        print_text(&sentences.concat())?;
+        print_text(&format!("{}{}", sentences.concat(), remedies(&args.processor.name, &leases)))?;
     }
     let has_letters = letters.is_some_and(|letters| !letters.is_none());
     let is_stuck = has_letters || !problems.is_empty() || leases.iter().any(|found| needs_attention(found.cause));
@@ -106,6 +106,21 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
 fn sentence(found: &Explanation) -> String {
     let Explanation { lease, sentence, .. } = found;
     format!("lease {lease}: {sentence}\n")
+}
+
+/// What to do next about leases whose batches fail, and about leases that need a host.
+fn remedies(name: &str, leases: &[Explanation]) -> String {
+    let has = |cause: Cause| leases.iter().any(|found| found.cause == cause);
+    let mut text = String::new();
+    if has(Cause::Retrying) {
+        text.push_str(&format!(
+            "next: fix the cause, or pass --dead-letters DB/NAME to `changefeed run {name}` to set the item aside\n"
+        ));
+    }
+    if has(Cause::OwnerSilent) || has(Cause::Unowned) {
+        text.push_str(&format!("next: if no other host runs, start one: `changefeed run {name} ...`\n"));
+    }
+    text
 }
 
 /// Whether somebody has to do something; what passes by itself does not count.

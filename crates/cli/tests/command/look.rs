@@ -47,12 +47,19 @@ fn explain_names_the_cause_and_the_exit_code_says_whether_to_act() {
     assert_eq!(unowned.status.code(), Some(1), "changes wait for a host");
     let said = text(&unowned.stdout);
     let advice = "changes behind: start a host, or see why those that run do not take it";
-    assert!(said.lines().all(|line| line.contains("nobody owns it") && line.ends_with(advice)), "{said}");
+    let (next, leases) = said.trim_end().rsplit_once('\n').map(|(leases, next)| (next, leases)).unwrap();
+    assert!(leases.lines().all(|line| line.contains("nobody owns it") && line.ends_with(advice)), "{said}");
+    assert_eq!(next, "next: if no other host runs, start one: `changefeed run mailer ...`");
     let host = shop.host("worker-1", &["--exec", "exit 3"]);
     eventually("a failing delegate being named", || {
         let said = text(&shop.run(&["explain"], &[]).stdout);
         said.contains("the command ended with exit status: 3")
     });
+    let failing = text(&shop.run(&["explain"], &["--lease", "0"]).stdout);
+    let next = "next: fix the cause, or pass --dead-letters DB/NAME to `changefeed run mailer` to set the item aside\n";
+    assert!(failing.ends_with(next), "{failing}");
+    let sentence = [" changes behind, the first is ", " at lsn ", "; the delegate on worker-1 fails, retry "];
+    assert!(sentence.iter().all(|part| failing.contains(part)), "{failing}");
     host.stop();
 
     shop.says(&["pause"], &[]);
@@ -224,7 +231,8 @@ fn the_silence_of_a_killed_host_shows_over_a_server_before_its_leases_expire() {
     });
     let middle = " by the clock of this machine, 6 changes behind: if it stays silent the lease expires in ";
     assert!(said.starts_with("lease 1: owner worker-1 has been silent for ") && said.contains(middle), "{said}");
-    assert!(said.ends_with(" s, then another host takes it, if one runs\n"), "{said}");
+    let next = "next: if no other host runs, start one: `changefeed run mailer ...`\n";
+    assert!(said.ends_with(&format!(" s, then another host takes it, if one runs\n{next}")), "{said}");
     let top = shop.run(&["top"], &["--once", "--interval", "100ms"]);
     assert_eq!(top.status.code(), Some(1));
     assert!(text(&top.stdout).contains("owner worker-1 has been silent for "), "{}", text(&top.stdout));

@@ -184,7 +184,7 @@ fn where_there_is_no_terminal_a_sentence_is_one_line_and_there_are_no_escapes() 
         assert!(!said.contains('\x1b') && !said.contains('\r'), "{args:?}: {said}");
     }
     let explained = text(&run(&on(&store, &["explain", "mailer"])).stdout);
-    assert_eq!(explained.lines().count(), 4, "{explained}");
+    assert_eq!(explained.lines().count(), 5, "four leases, and what to do next: {explained}");
 }
 
 #[test]
