@@ -122,11 +122,6 @@ fn a_processor_that_never_ran_is_told_from_one_that_did() {
     let show = ["leases", "show", "mailer", "7"];
     assert_refused(&[&show[..], &place[..]].concat(), &["there is no lease 7; there are: 0, 1, 2, 3"]);
     assert_refused(&[&["explain", "mailer", "--lease", "7"], &place[..]].concat(), &["there is no lease 7"]);
-    let wrong_key = ["where", "mailer", "o-1", "--key", "k1"];
-    assert_refused(
-        &[&wrong_key[..], &place[..]].concat(),
-        &["no item o-1", "with the partition key [\"k1\"]: is --key"],
-    );
     let letter = ["dead-letters", "show", "mailer.1", "--store", &store, "--dead-letters", "shop/orders"];
     assert_refused(&letter, &["there is no dead letter mailer.1: `changefeed dead-letters list`"]);
 }

@@ -4,7 +4,7 @@ use changefeed::core::{Clock as _, SystemClock};
 
 use crate::{
     process::{eventually, text},
-    shop::Shop,
+    shop::{Shop, assert_good},
 };
 
 #[test]
@@ -89,7 +89,34 @@ fn where_says_whether_an_item_was_handled() {
     assert!(at(3).contains(handled), "{}", at(3));
     assert!(at(25).contains("\nwaiting: it is after the checkpoint, the next of its partition key\n"), "{}", at(25));
     let output = crate::process::run(&[&["where", "mailer", "none", "--key", "k1"], &place[..]].concat());
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("with the partition key [\"k1\"]: is --key right?"), "{output:?}");
+}
+
+#[test]
+fn where_finds_an_item_by_its_id_alone() {
+    let shop = Shop::in_folder();
+    let store = shop.store();
+    let load = ["load", "--store", &store, "--create", "--container", "shop/orders", "--prefix", "o", "--count"];
+    assert_good(&crate::process::run(&[&load[..], &["11"]].concat()));
+    // The same ids under another key.
+    assert_good(&crate::process::run(&[&load[..], &["2", "--keys", "1"]].concat()));
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let place = ["--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+    let at = |id: &str, more: &[&str]| {
+        let output = crate::process::run(&[&["where", "mailer", id], &place[..], more].concat());
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, said, _) = at("o-7", &[]);
+    assert!(code == Some(0) && said.starts_with("item o-7: newest version at lsn "), "{said}");
+    let (code, _, said) = at("o-1", &[]);
+    let both = "2 partition keys of orders have an item o-1: pass one of ";
+    assert!(code == Some(1) && said.starts_with(both) && said.contains("--key '[\"k0\"]'"), "{said}");
+    let (code, _, said) = at("o-", &[]);
+    assert_eq!((code, said.as_str()), (Some(1), "no item o- in orders: scanned 12 items whose ids begin with it\n"));
+    let (code, said, _) = at("none", &["--json"]);
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(code == Some(1) && found["found"].is_null(), "{found}");
 }
 
 #[test]
