@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use changefeed_core::{Epk, PhysicalRange, RangeId};
+use changefeed_core::{Epk, ErrorKind, PhysicalRange, RangeId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
     args::{ContainerName, FaultArgs, MergeArgs, RangesArgs, SplitArgs, StoreArgs, ThrottleArgs, VerifyArgs},
+    clock,
     count::count_of,
     exit::{Exit, Result, block_on, print, print_text},
     progress::Indicator,
@@ -118,6 +119,12 @@ const QUICK: Duration = Duration::from_secs(30);
 /// How long verification may take: it reads everything.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
+/// How long a server that is at work may take to answer another request.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often it is asked.
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+
 /// Calls the server itself, for what only servers can do.
 fn call(args: &StoreArgs, method: &str, name: &str, body: &Value) -> Result<()> {
     if !is_url(&args.store) {
@@ -181,6 +188,28 @@ pub(crate) fn fault(args: &FaultArgs) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
+/// Waits for an answer that may take hours, for as long as the server answers other requests.
+async fn while_it_answers<T>(store: &Store, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let silent = async {
+        loop {
+            match clock::within(ANSWERS_WITHIN, store.catalog().list_databases()).await {
+                None => return,
+                Some(Err(error)) if error.kind() == ErrorKind::Timeout => return,
+                Some(_) => clock::sleep(ASKED_EVERY).await,
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = answer => answer,
+        () = silent => Err(format!(
+            "the server has not answered within {} s: see whether its process runs, and start it again if it hangs",
+            ANSWERS_WITHIN.as_secs()
+        )
+        .into()),
+    }
+}
+
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
     let store = Store::open(&args.store, Missing::Refused)?;
     let waiting = Indicator::waiting("reading everything");
@@ -191,7 +220,9 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
                 serde_json::to_value(changefeed_server::verify(store.catalog()).await?)?
             }
             None => {
-                let answer = store.server()?.admin_call("POST", "verify", Vec::new(), LONG).await?;
+                let server = store.server()?;
+                let verified = async { Ok(server.admin_call("POST", "verify", Vec::new(), LONG).await?) };
+                let answer = while_it_answers(&store, verified).await?;
                 let answer: Value = serde_json::from_slice(&answer)?;
                 answer.get("found").cloned().unwrap_or_default()
             }

@@ -18,6 +18,7 @@ use changefeed::{
     ProcessorBuilder, RawChanges,
 };
 use changefeed_core::Container;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use self::{
@@ -210,7 +211,7 @@ async fn work(
 ) -> Result<Exit> {
     let mut stop = std::pin::pin!(async {
         tokio::select! {
-            () = delegate.nobody_reads() => {}
+            () = delegate.closed() => {}
             () = requests.reached(1) => {}
         }
     });
@@ -223,11 +224,12 @@ async fn work(
         if caught_up {
             return Ok(Exit::Good);
         }
+        delegate.check_printed()?;
         if requests.any() {
             say("stopped before it had caught up: it goes on from there, and no lease is kept");
             return Ok(Exit::Interrupted);
         }
-        say("stopped before it had caught up, since the reader of stdout has gone: the next run delivers the rest");
+        say("stopped before it had caught up, since stdout is closed: the next run delivers the rest");
         return Ok(Exit::Unhealthy);
     }
     let Some(running) = processor.start_unless(stop.as_mut()).await? else {
@@ -246,6 +248,7 @@ async fn work(
     }
     observed.probe.stopping();
     running.stop().await?;
+    delegate.check_printed()?;
     Ok(Exit::Good)
 }
 
@@ -282,7 +285,10 @@ impl<'a> Chosen<'a> {
 /// What happens to each batch.
 struct Delegate {
     kind: Kind,
-    nobody_reads: Notify,
+    /// Fires when nothing more can be printed.
+    closed: Notify,
+    /// Why nothing can be printed, unless the reader of stdout has gone.
+    failure: Mutex<Option<String>>,
 }
 
 enum Kind {
@@ -313,7 +319,7 @@ impl Delegate {
     }
 
     fn of(kind: Kind) -> Arc<Self> {
-        Arc::new(Self { kind, nobody_reads: Notify::new() })
+        Arc::new(Self { kind, closed: Notify::new(), failure: Mutex::default() })
     }
 
     async fn call(&self, changes: RawChanges, context: Context) -> std::result::Result<BatchResult, DelegateError> {
@@ -325,15 +331,15 @@ impl Delegate {
         };
         let text = lines(&changes, form, Some(context.lease().as_str()))?;
         // A reader that is slow must not keep a thread of the host.
-        match tokio::task::spawn_blocking(move || print(&text)).await?? {
-            Printed::Whole => Ok(BatchResult::Done),
-            Printed::NobodyReads => {
-                self.nobody_reads.notify_one();
-                // No further attempt before the host stops: it would fail, too, and count towards a dead letter.
-                context.cancelled().await;
-                Err(DelegateError::new("the reader of stdout has gone"))
-            }
+        match tokio::task::spawn_blocking(move || print(&text)).await? {
+            Ok(Printed::Whole) => return Ok(BatchResult::Done),
+            Ok(Printed::NobodyReads) => {}
+            Err(error) => *self.failure.lock() = Some(error.to_string()),
         }
+        self.closed.notify_one();
+        // No further attempt before the host stops: it would fail, too, and count towards a dead letter.
+        context.cancelled().await;
+        Err(DelegateError::new("stdout is closed"))
     }
 
     /// Shows how much is left, where the delegate shows its progress. Never ends.
@@ -344,8 +350,13 @@ impl Delegate {
         }
     }
 
-    /// Waits until the reader of stdout has gone.
-    async fn nobody_reads(&self) {
-        self.nobody_reads.notified().await;
+    /// Waits until nothing more can be printed.
+    async fn closed(&self) {
+        self.closed.notified().await;
+    }
+
+    /// The error if stdout cannot be written; a reader that has gone is none.
+    fn check_printed(&self) -> Result<()> {
+        self.failure.lock().take().map_or(Ok(()), |error| Err(error.into()))
     }
 }

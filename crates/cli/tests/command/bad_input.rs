@@ -1,7 +1,7 @@
 //! What is mistyped or not there: exit code 2, and a sentence that says what to do.
 
 use crate::{
-    process::{Folder, run, text},
+    process::{Folder, Server, run, text},
     shop::Shop,
 };
 
@@ -91,6 +91,20 @@ fn stores_and_containers_that_are_not_there_are_named() {
         &["tail", "--store", &store, "--container", "shop/orders", "--once", "--bookmark", &bookmark],
         &["cannot be read", "delete the file"],
     );
+}
+
+#[test]
+fn a_server_that_hangs_does_not_keep_verify_waiting() {
+    let folder = Folder::new();
+    let server = Server::start(&["--store", &folder.join("data")]);
+    let args = ["verify", "--store", &server.endpoint()];
+    assert_eq!(run(&args).status.code(), Some(0));
+    server.signal("STOP");
+    let output = run(&args);
+    server.signal("CONT");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the server has not answered within 10 s"), "{said}");
 }
 
 #[test]
