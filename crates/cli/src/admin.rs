@@ -18,6 +18,9 @@ use crate::{
     terminal,
 };
 
+/// A table of ranges needs so many columns: its bounds have 32 characters and stay whole.
+const LEAST_COLUMNS: usize = 80;
+
 /// A range as it is shown.
 #[derive(Debug, Serialize)]
 struct Range {
@@ -43,12 +46,27 @@ fn show(ranges: &[Range], json: bool) -> Result<Exit> {
         print(&format!("{}\n", serde_json::to_string(ranges)?))?;
         return Ok(Exit::Good);
     }
+    if terminal::columns().is_some_and(|columns| columns < LEAST_COLUMNS) {
+        return show_narrow(ranges);
+    }
     let mut table = Table::new(["id", "from", "to", "parents"]);
     for Range { id, min, max, parents } in ranges {
         let parents = if parents.is_empty() { "-".to_owned() } else { parents.join(" ") };
         table.row([id.clone(), min.clone(), max.clone(), parents]);
     }
     print_text(&table.text(terminal::columns()))?;
+    Ok(Exit::Good)
+}
+
+/// One line for each bound: two of them do not fit beside each other.
+fn show_narrow(ranges: &[Range]) -> Result<Exit> {
+    let mut text = String::new();
+    for Range { id, min, max, parents } in ranges {
+        let parents = if parents.is_empty() { String::new() } else { format!(", parents {}", parents.join(" ")) };
+        let min = if min.is_empty() { "-" } else { min };
+        text.push_str(&format!("range {id}{parents}\n  from {min}\n  to   {max}\n"));
+    }
+    print_text(&text)?;
     Ok(Exit::Good)
 }
 

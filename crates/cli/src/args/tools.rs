@@ -98,7 +98,7 @@ pub(crate) struct SeekArgs {
     pub(crate) json: bool,
 }
 
-/// Lets no work begin on leases until they are resumed; what is running is finished first
+/// Pauses leases; running batches finish first
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
