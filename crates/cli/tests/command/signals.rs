@@ -5,11 +5,10 @@ use std::{
     io::Read as _,
     net::{SocketAddr, TcpListener},
     process::{Child, Command, ExitStatus, Stdio},
-    time::Duration,
 };
 
 use changefeed::{
-    core::Container,
+    core::{Clock as _, Container, SystemClock},
     lease::prefix::LeasePrefix,
     remote::{EMULATOR_KEY, Server},
 };
@@ -164,7 +163,8 @@ fn a_second_signal_ends_it_at_once() {
     eventually("a call", || shop.folder.path().join("called").exists());
     send("TERM", &host);
     // Signals within a second of the first count as one request; the same signal twice in a row may arrive as one.
-    std::thread::sleep(Duration::from_millis(1100));
+    let sent = SystemClock.wall().as_millis();
+    eventually("a second that passes", || SystemClock.wall().as_millis() > sent + 1100);
     send("INT", &host);
     let (status, said) = ended(host);
     let expected = "ended at once, as asked twice: other hosts get the leases of this one when these have expired\n";
