@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use changefeed_core::{Epk, PhysicalRange, RangeId};
+use changefeed_core::{Epk, ErrorKind, PhysicalRange, RangeId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
     args::{ContainerName, FaultArgs, MergeArgs, RangesArgs, SplitArgs, StoreArgs, ThrottleArgs, VerifyArgs},
+    clock,
     count::count_of,
     exit::{Exit, Result, block_on, print, print_text},
     progress::Indicator,
@@ -16,6 +17,9 @@ use crate::{
     table::Table,
     terminal,
 };
+
+/// A table of ranges needs so many columns: its bounds have 32 characters and stay whole.
+const LEAST_COLUMNS: usize = 80;
 
 /// A range as it is shown.
 #[derive(Debug, Serialize)]
@@ -42,12 +46,27 @@ fn show(ranges: &[Range], json: bool) -> Result<Exit> {
         print(&format!("{}\n", serde_json::to_string(ranges)?))?;
         return Ok(Exit::Good);
     }
+    if terminal::columns().is_some_and(|columns| columns < LEAST_COLUMNS) {
+        return show_narrow(ranges);
+    }
     let mut table = Table::new(["id", "from", "to", "parents"]);
     for Range { id, min, max, parents } in ranges {
         let parents = if parents.is_empty() { "-".to_owned() } else { parents.join(" ") };
         table.row([id.clone(), min.clone(), max.clone(), parents]);
     }
     print_text(&table.text(terminal::columns()))?;
+    Ok(Exit::Good)
+}
+
+/// One line for each bound: two of them do not fit beside each other.
+fn show_narrow(ranges: &[Range]) -> Result<Exit> {
+    let mut text = String::new();
+    for Range { id, min, max, parents } in ranges {
+        let parents = if parents.is_empty() { String::new() } else { format!(", parents {}", parents.join(" ")) };
+        let min = if min.is_empty() { "-" } else { min };
+        text.push_str(&format!("range {id}{parents}\n  from {min}\n  to   {max}\n"));
+    }
+    print_text(&text)?;
     Ok(Exit::Good)
 }
 
@@ -118,6 +137,12 @@ const QUICK: Duration = Duration::from_secs(30);
 /// How long verification may take: it reads everything.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
+/// How long a server that is at work may take to answer another request.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often it is asked.
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+
 /// Calls the server itself, for what only servers can do.
 fn call(args: &StoreArgs, method: &str, name: &str, body: &Value) -> Result<()> {
     if !is_url(&args.store) {
@@ -181,6 +206,28 @@ pub(crate) fn fault(args: &FaultArgs) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
+/// Waits for an answer that may take hours, for as long as the server answers other requests.
+async fn while_it_answers<T>(store: &Store, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let silent = async {
+        loop {
+            match clock::within(ANSWERS_WITHIN, store.catalog().list_databases()).await {
+                None => return,
+                Some(Err(error)) if error.kind() == ErrorKind::Timeout => return,
+                Some(_) => clock::sleep(ASKED_EVERY).await,
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = answer => answer,
+        () = silent => Err(format!(
+            "the server has not answered within {} s: see whether its process runs, and start it again if it hangs",
+            ANSWERS_WITHIN.as_secs()
+        )
+        .into()),
+    }
+}
+
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
     let store = Store::open(&args.store, Missing::Refused)?;
     let waiting = Indicator::waiting("reading everything");
@@ -191,7 +238,9 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
                 serde_json::to_value(changefeed_server::verify(store.catalog()).await?)?
             }
             None => {
-                let answer = store.server()?.admin_call("POST", "verify", Vec::new(), LONG).await?;
+                let server = store.server()?;
+                let verified = async { Ok(server.admin_call("POST", "verify", Vec::new(), LONG).await?) };
+                let answer = while_it_answers(&store, verified).await?;
                 let answer: Value = serde_json::from_slice(&answer)?;
                 answer.get("found").cloned().unwrap_or_default()
             }

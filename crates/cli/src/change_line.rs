@@ -12,7 +12,7 @@ use crate::terminal;
 /// So many characters of an item are shown to people who read them in a file or through a pipe.
 const SHOWN_OF_AN_ITEM: usize = 200;
 
-/// On a terminal an item may be cut off down to so many characters, so that a change takes one line of it.
+/// On a terminal a change takes one line. If so many characters of the item do not fit, the date is left out.
 const LEAST_OF_AN_ITEM: usize = 20;
 
 /// How changes are written.
@@ -78,11 +78,21 @@ fn line(text: &mut String, info: ChangeInfo<'_>, form: Form, lease: Option<&str>
         }
         Form::Plain { columns } => {
             let operation = format!("{:?}", change.operation).to_lowercase();
-            let begin = format!("{timestamp} {operation} {} lsn {} ", change.id, change.lsn);
-            let room = columns.map(|columns| columns.saturating_sub(begin.chars().count()).max(LEAST_OF_AN_ITEM));
+            let begin = |at: &str| format!("{at} {operation} {} lsn {} ", change.id, change.lsn);
             let item = change.current.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-            text.push_str(&begin);
-            text.push_str(&cut(&item, room.unwrap_or(SHOWN_OF_AN_ITEM)));
+            let Some(columns) = columns else {
+                text.push_str(&begin(&timestamp));
+                text.push_str(&cut(&item, SHOWN_OF_AN_ITEM));
+                text.push('\n');
+                return Ok(());
+            };
+            let mut whole = begin(&timestamp);
+            if whole.chars().count() + LEAST_OF_AN_ITEM > columns {
+                // On a narrow terminal the time of day has to do.
+                whole = begin(timestamp.split_once('T').map_or(&*timestamp, |(_, time)| time));
+            }
+            whole.push_str(&item);
+            text.push_str(&cut(&whole, columns));
         }
     }
     text.push('\n');
@@ -110,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_takes_one_line_of_a_terminal_if_that_is_wide_enough_for_its_beginning() {
+    fn a_change_takes_one_line_of_a_terminal_of_any_width() {
         let body = format!("{{\"id\":\"o-1\",\"padding\":\"{}\"}}", "ä".repeat(500));
         let change = Change {
             id: ItemId::new("o-1").unwrap(),
@@ -127,7 +137,9 @@ mod tests {
         let begin = "2026-01-01T00:00:00.017Z write o-1 lsn 7 ";
         assert_eq!(line(Some(80)), format!("{begin}{{\"id\":\"o-1\",\"padding\":\"{}...\n", "ä".repeat(13)));
         assert_eq!(line(Some(80)).chars().count(), 81);
-        assert_eq!(line(Some(40)), format!("{begin}{{\"id\":\"o-1\",\"padd...\n"), "the item does not vanish");
+        let narrow = line(Some(40));
+        assert_eq!(narrow, "00:00:00.017Z write o-1 lsn 7 {\"id\":\"...\n", "the item does not vanish");
+        assert_eq!(line(Some(20)), "00:00:00.017Z wri...\n");
         assert_eq!(line(None).chars().count(), begin.len() + SHOWN_OF_AN_ITEM + 1);
     }
 }

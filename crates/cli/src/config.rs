@@ -1,12 +1,12 @@
 //! The config file: options that stand for those that are neither typed nor in the environment.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     env, fs,
     path::{Path, PathBuf},
 };
 
-use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, builder::OsStr};
+use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _, builder::OsStr, parser::ValueSource};
 use serde::Serialize;
 
 use crate::{
@@ -29,6 +29,13 @@ const DEFAULT: &str = "changefeed.toml";
 
 /// What a variable holds that must not be shown.
 const SECRET: &str = "CHANGEFEED_KEY";
+
+/// Flags that confirm one command: a file must not confirm all of them.
+const TYPED_ONLY: [&str; 3] = ["force", "overwrite", "yes"];
+
+/// Variables that the command sets for those it runs.
+const SET_FOR_EXEC: [&str; 4] =
+    ["CHANGEFEED_PROCESSOR", "CHANGEFEED_INSTANCE", "CHANGEFEED_LEASE", "CHANGEFEED_ATTEMPT"];
 
 /// The options in a file, by their names without dashes.
 #[derive(Debug, Default)]
@@ -61,7 +68,33 @@ impl Config {
     }
 
     fn matches(&self) -> std::result::Result<ArgMatches, clap::Error> {
-        self.apply(Args::command()).try_get_matches()
+        let matches = self.apply(Args::command()).try_get_matches()?;
+        let overridden = self.overridden(&matches);
+        if overridden.is_empty() {
+            return Ok(matches);
+        }
+        let rest = self.options.iter().filter(|(name, _)| !overridden.contains(*name));
+        let rest = Self { file: None, options: rest.map(|(name, value)| (name.clone(), value.clone())).collect() };
+        rest.apply(Args::command()).try_get_matches()
+    }
+
+    /// Options of the file that conflict with what is typed, which counts before them.
+    fn overridden(&self, matches: &ArgMatches) -> BTreeSet<String> {
+        let mut whole = self.apply(Args::command());
+        whole.build();
+        let (mut command, mut matches) = (&whole, matches);
+        while let Some((name, below)) = matches.subcommand() {
+            let Some(sub) = command.find_subcommand(name) else { break };
+            (command, matches) = (sub, below);
+        }
+        let is_typed = |arg: &Arg| {
+            let id = arg.get_id().as_str();
+            matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine)
+        };
+        let typed = command.get_arguments().filter(|arg| is_typed(arg));
+        let conflicting = typed.flat_map(|arg| command.get_arg_conflicts_with(arg));
+        let names = conflicting.filter(|arg| !is_typed(arg)).filter_map(Arg::get_long);
+        names.filter(|name| self.options.contains_key(*name)).map(str::to_owned).collect()
     }
 
     /// A command whose options have the values of the file as defaults.
@@ -70,6 +103,7 @@ impl Config {
         let command =
             names.into_iter().fold(command, |command, name| command.mut_subcommand(name, |sub| self.apply(sub)));
         command.mut_args(|arg| match arg.get_long().and_then(|long| self.options.get(long)) {
+            Some(value) if !arg.get_action().takes_values() && value != "true" => arg,
             Some(value) => arg
                 .default_value(OsStr::from(value.clone()))
                 .hide_default_value(redacted(value) != *value)
@@ -82,7 +116,15 @@ impl Config {
     fn check(&self) -> std::result::Result<(), String> {
         let mut known = BTreeMap::new();
         collect(&Args::command(), &mut known);
-        for name in self.options.keys() {
+        for (name, value) in &self.options {
+            if name == "key" {
+                // As an option it is a partition key; in a file it would be taken for the key of the account, and be shown.
+                return Err(
+                    "key cannot be set here: name a file with the key of the account, as key-file = \"FILE\"; \
+                            pass --key for a partition key"
+                        .to_owned(),
+                );
+            }
             match known.get(name) {
                 None => {
                     let names: Vec<String> = known.keys().cloned().collect();
@@ -90,7 +132,13 @@ impl Config {
                     let meant = meant.unwrap_or_else(|| " `changefeed help run` shows those there are".to_owned());
                     return Err(format!("there is no option {name}:{meant}"));
                 }
-                Some(false) => return Err(format!("{name} takes no value and cannot be set here: pass --{name}")),
+                Some(false) if TYPED_ONLY.contains(&name.as_str()) => {
+                    return Err(format!("{name} cannot be set here: pass --{name}"));
+                }
+                Some(false) if value != "true" && value != "false" => {
+                    return Err(format!("{name} must be true or false"));
+                }
+                Some(false) => {}
                 Some(true) => {}
             }
         }
@@ -113,13 +161,26 @@ fn collect(command: &Command, known: &mut BTreeMap<String, bool>) {
 }
 
 fn parse(text: &str) -> std::result::Result<BTreeMap<String, String>, String> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        match before {
+            Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),
+            None => error.message().to_owned(),
+        }
+    })?;
     let option = |(name, value): (String, toml::Value)| {
         let value = match value {
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Float(number) => number.to_string(),
-            _ => return Err(format!("{name} must be a text or a number")),
+            toml::Value::Boolean(value) => value.to_string(),
+            toml::Value::Table(_) => {
+                return Err(format!(
+                    "[{name}]: tables are not supported: write options at the top, as `max-items = 5`; each counts for \
+                     every sub-command that has it"
+                ));
+            }
+            _ => return Err(format!("{name} must be a text, a number, true or false")),
         };
         Ok((name.replace('_', "-"), value))
     };
@@ -193,6 +254,20 @@ fn variables_of(command: &Command, read: &mut BTreeMap<String, String>) {
     command.get_subcommands().for_each(|sub| variables_of(sub, read));
 }
 
+/// A sentence about each variable whose name is probably mistyped.
+pub(crate) fn mistyped_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut read = BTreeMap::new();
+    variables_of(&Args::command(), &mut read);
+    let known = read.into_values().chain([VARIABLE, SECRET].into_iter().chain(SET_FOR_EXEC).map(str::to_owned));
+    // The prefix, which all of them have, must not make names alike.
+    let known: Vec<String> = known.filter_map(|name| name.strip_prefix(PREFIX).map(str::to_owned)).collect();
+    let sentence = |name: String| {
+        let ours = name.strip_prefix(PREFIX).filter(|rest| !known.iter().any(|known| known == rest))?;
+        Some(format!("no option is read from {name}: did you mean {PREFIX}{}?", nearest(ours, &known)?))
+    };
+    names.filter_map(sentence).collect()
+}
+
 /// `changefeed config show`: what is set, and where. Secrets are not shown.
 pub(crate) fn show(config: &Config, as_json: bool) -> Result<Exit> {
     let variables = env::vars().filter(|(name, _)| name.starts_with(PREFIX)).collect();
@@ -222,7 +297,10 @@ mod tests {
     fn the_command_is_well_formed_with_every_option_in_the_file() {
         let mut known = BTreeMap::new();
         collect(&Args::command(), &mut known);
-        let options = known.into_iter().filter(|(_, takes_value)| *takes_value).map(|(name, _)| (name, "1".to_owned()));
+        known.remove("key");
+        known.retain(|name, _| !TYPED_ONLY.contains(&name.as_str()));
+        let value = |takes_value| if takes_value { "1" } else { "true" }.to_owned();
+        let options = known.into_iter().map(|(name, takes_value)| (name, value(takes_value)));
         let config = Config { file: None, options: options.collect() };
         config.apply(Args::command()).debug_assert();
         config.check().unwrap();
@@ -237,8 +315,20 @@ mod tests {
         assert_eq!(refused("store = './data'\nmax_items = 5"), Ok(()));
         assert_eq!(refused("stor = './data'"), Err("there is no option stor: did you mean store?".to_owned()));
         assert!(refused("x = 1").unwrap_err().ends_with("x: `changefeed help run` shows those there are"));
-        assert!(refused("json = 'yes'").unwrap_err().contains("takes no value"));
-        assert!(refused("store = ['a']").unwrap_err().contains("must be a text or a number"));
-        assert!(refused("store").is_err());
+        assert!(refused("key = 'c2VjcmV0'").unwrap_err().contains("as key-file = \"FILE\""));
+        assert_eq!(refused("once = true\njson = false"), Ok(()));
+        assert_eq!(refused("json = 'yes'"), Err("json must be true or false".to_owned()));
+        assert_eq!(refused("yes = true"), Err("yes cannot be set here: pass --yes".to_owned()));
+        assert!(refused("store = ['a']").unwrap_err().contains("must be a text, a number, true or false"));
+        assert!(refused("[run]\nmax-items = 5").unwrap_err().starts_with("[run]: tables are not supported"));
+        assert!(refused("max-items = 5\nstore").unwrap_err().starts_with("line 2: "));
+    }
+
+    #[test]
+    fn a_mistyped_variable_is_recognised_and_others_are_left_alone() {
+        let names =
+            ["CHANGEFEED_STOER", "CHANGEFEED_STORE", "CHANGEFEED_LEASE", "CHANGEFEED_KEY", "CHANGEFEED_OTHER", "PATH"];
+        let found = mistyped_variables(names.into_iter().map(str::to_owned));
+        assert_eq!(found, ["no option is read from CHANGEFEED_STOER: did you mean CHANGEFEED_STORE?"]);
     }
 }

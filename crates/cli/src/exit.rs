@@ -4,6 +4,7 @@ use std::{
     error::Error as StdError,
     io::{self, Write as _},
     process::ExitCode,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -11,7 +12,7 @@ use tokio::{
     sync::watch,
 };
 
-use crate::{progress::above, terminal};
+use crate::{clock, progress::above, terminal};
 
 /// Any error: nobody handles them here, they are only shown.
 pub(crate) type Error = Box<dyn StdError + Send + Sync>;
@@ -112,7 +113,11 @@ pub(crate) async fn interrupted() {
     }
 }
 
-/// How often Ctrl-C or SIGTERM has asked this process to end. From the first of these on signals do nothing else.
+/// Signals this soon after the first one are the same request: `timeout` signals a process and then its group.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
+/// How often Ctrl-C or SIGTERM has asked this process to end. From the first of these on signals do nothing else. Signals
+/// within a second after the first count as one.
 #[derive(Clone, Debug)]
 pub(crate) struct EndRequests(watch::Receiver<u32>);
 
@@ -123,10 +128,16 @@ impl EndRequests {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let (count, receiver) = watch::channel(0);
         tokio::spawn(async move {
+            let mut first: Option<Instant> = None;
             loop {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                }
+                match first {
+                    None => first = Some(clock::instant()),
+                    Some(first) if first.elapsed() < SAME_REQUEST => continue,
+                    Some(_) => {}
                 }
                 count.send_modify(|count| *count += 1);
             }

@@ -6,7 +6,7 @@ use changefeed::{
     Cause, DeadLetterDocument, DeadLetters, Estimator, Explain, Explanation, Lag, LeaseLag, LeaseState, LeaseToken,
     Locate, Progress, lease::prefix::LeasePrefix,
 };
-use changefeed_core::{ErrorKind, Item};
+use changefeed_core::{Container, ErrorKind, Item, ListItems, PartitionKey};
 use serde_json::{Value, json};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     change_line::time,
     count::count_of,
     dead_letters::LetterCount,
-    exit::{Exit, Result, block_on, print, print_text, warn},
+    exit::{Exit, Result, block_on, print, print_text, say, warn},
     leases,
     progress::Indicator,
     store::ProcessorStores,
@@ -23,6 +23,9 @@ use crate::{
     tail::partition_key,
     terminal,
 };
+
+/// How many items whose ids begin with that of the one that is looked for are read at most.
+const MOST_SCANNED: usize = 100_000;
 
 /// `changefeed lag`.
 pub(crate) fn lag(args: &LagArgs) -> Result<Exit> {
@@ -96,7 +99,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
         let about_stores = problems.iter().map(|problem| format!("{problem}\n"));
         let about_letters = about_letters.iter().map(|letters| format!("{letters}\n"));
         let sentences: Vec<String> = about_stores.chain(leases.iter().map(sentence)).chain(about_letters).collect();
-        print_text(&sentences.concat())?;
+        print_text(&format!("{}{}", sentences.concat(), remedies(&args.processor.name, &leases)))?;
     }
     let has_letters = letters.is_some_and(|letters| !letters.is_none());
     let is_stuck = has_letters || !problems.is_empty() || leases.iter().any(|found| needs_attention(found.cause));
@@ -106,6 +109,21 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
 fn sentence(found: &Explanation) -> String {
     let Explanation { lease, sentence, .. } = found;
     format!("lease {lease}: {sentence}\n")
+}
+
+/// What to do next about leases whose batches fail, and about leases that need a host.
+fn remedies(name: &str, leases: &[Explanation]) -> String {
+    let has = |cause: Cause| leases.iter().any(|found| found.cause == cause);
+    let mut text = String::new();
+    if has(Cause::Retrying) {
+        text.push_str(&format!(
+            "next: fix the cause, or pass --dead-letters DB/NAME to `changefeed run {name}` to set the item aside\n"
+        ));
+    }
+    if has(Cause::OwnerSilent) || has(Cause::Unowned) {
+        text.push_str(&format!("next: if no other host runs, start one: `changefeed run {name} ...`\n"));
+    }
+    text
 }
 
 /// Whether somebody has to do something; what passes by itself does not count.
@@ -165,13 +183,20 @@ fn show(processor: &ProcessorArgs, token: &str, json: bool) -> Result<Exit> {
 /// `changefeed where`.
 pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
     let WhereArgs { processor, item, key, letters: AlsoLettersArgs { dead_letters }, json } = args;
-    let key = partition_key(key)?.or_undefined();
-    let (found, explanation, letters) = on(processor, async |on| {
-        if let Err(error) = on.monitored.read_item(key.clone(), item).await
-            && error.kind() == ErrorKind::ItemNotFound
-        {
-            return Err(format!("{error} with the partition key {key}: is --key right?").into());
-        }
+    let typed = key.as_deref().map(partition_key).transpose()?.map(PartitionKey::or_undefined);
+    let looked = on(processor, async |on| {
+        let key = match &typed {
+            Some(key) => match on.monitored.read_item(key.clone(), item).await {
+                Err(error) if error.kind() == ErrorKind::ItemNotFound => {
+                    return Ok(Err(format!("{error} with the partition key {key}: is --key right?")));
+                }
+                _ => key.clone(),
+            },
+            None => match find_by_id(&on.monitored, item).await? {
+                Ok(key) => key,
+                Err(problem) => return Ok(Err(problem)),
+            },
+        };
         let found = Locate::new(&on.name, &on.monitored, &on.leases).item(key.clone(), item).await?;
         let explained = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
         let letters = match dead_letters {
@@ -184,8 +209,19 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
         };
         let letters: Vec<_> = letters.into_iter().filter(is_meant).collect();
         let explanation = explained.into_iter().find(|explained| explained.lease == found.lease);
-        Ok((found, explanation, letters))
+        Ok(Ok((found, explanation, letters)))
     })?;
+    let (found, explanation, letters) = match looked {
+        Ok(looked) => looked,
+        Err(problem) => {
+            if *json {
+                print(&format!("{}\n", json!({ "item": item, "found": null, "problem": problem })))?;
+            } else {
+                say(&problem);
+            }
+            return Ok(Exit::Unhealthy);
+        }
+    };
     let is_dead = letters.iter().any(|letter| letter.lsn == found.lsn.get());
     let exit = if is_dead && found.progress == Progress::Handled { Exit::Unhealthy } else { Exit::Good };
     if *json {
@@ -222,6 +258,36 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
     }
     print_text(&text)?;
     Ok(exit)
+}
+
+/// The partition key of the only item with this id; otherwise why there is none. Reads at most so many items whose ids begin
+/// with it.
+async fn find_by_id(monitored: &Container, id: &str) -> Result<std::result::Result<PartitionKey, String>> {
+    let mut request = ListItems { id_prefix: id.to_owned(), ..ListItems::default() };
+    let (mut keys, mut scanned) = (Vec::new(), 0);
+    let is_whole = loop {
+        let page = monitored.backend().list_items(request.clone()).await?.into_value();
+        scanned += page.items.len();
+        for item in page.items.iter().filter(|item| item.id.as_str() == id) {
+            keys.push(monitored.identity().partition_key.extract(&item.body)?);
+        }
+        match page.next {
+            None => break true,
+            Some(_) if scanned >= MOST_SCANNED => break false,
+            next => request.after = next,
+        }
+    };
+    let scanned = count_of(scanned as u64, "item");
+    let name = &monitored.identity().container_name;
+    Ok(match keys.as_slice() {
+        [key] => Ok(key.clone()),
+        [] if is_whole => Err(format!("no item {id} in {name}: scanned {scanned} whose ids begin with it")),
+        [] => Err(format!("no item {id} among the first {scanned} of {name} whose ids begin with it: pass --key")),
+        keys => {
+            let keys: Vec<String> = keys.iter().map(|key| format!("--key '{key}'")).collect();
+            Err(format!("{} partition keys of {name} have an item {id}: pass one of {}", keys.len(), keys.join(", ")))
+        }
+    })
 }
 
 /// Opens the processor's containers, looks, and closes them.

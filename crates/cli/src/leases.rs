@@ -12,7 +12,7 @@ use crate::{
     exit::{Exit, Result, block_on, print, print_text},
     inspect::{on, waiting_on},
     progress::Indicator,
-    store::{Missing, ProcessorStores},
+    store::{FoundStores, ProcessorStores},
     table::Table,
     terminal, whole_file,
 };
@@ -75,7 +75,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<Exit> {
     let imported = block_on(async {
         let stores = match args.dry_run {
             true => ProcessorStores::open(&args.processor).await?,
-            false => ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?,
+            false => FoundStores::open(&args.processor).await?.or_create_leases(&args.processor).await?,
         };
         let waiting = Indicator::waiting("working on the leases");
         let control = Control::new(&stores.name, &stores.monitored, &stores.leases);

@@ -6,12 +6,12 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use changefeed_core::{Container, ErrorKind};
+use changefeed_core::{Container, Error, ErrorKind};
 use serde_json::{Map, Value, json};
 use tokio::{sync::Mutex, task::JoinSet};
 
@@ -19,7 +19,7 @@ use crate::{
     args::LoadArgs,
     clock,
     count::count_of,
-    exit::{Exit, Result, block_on, interrupted, print, print_text},
+    exit::{Exit, Result, block_on, interrupted, print, print_text, warn, with_causes},
     progress::Indicator,
     store::{Missing, NewContainer, Store},
 };
@@ -53,6 +53,8 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
                 Some(count) => Indicator::of(count, "items"),
                 None => Indicator::counting("items"),
             },
+            failing: parking_lot::Mutex::default(),
+            warned: AtomicBool::new(false),
         });
         let begin = clock::instant();
         let mut writers = JoinSet::new();
@@ -61,7 +63,10 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
         }
         let ended = tokio::select! {
             ended = all(&mut writers) => ended.map(|()| Exit::Good),
-            () = interrupted() => Ok(if args.count.is_some() { Exit::Interrupted } else { Exit::Good }),
+            () = interrupted() => match loader.failing.lock().take() {
+                Some(error) => Err(format!("interrupted while writes fail: {error}").into()),
+                None => Ok(if args.count.is_some() { Exit::Interrupted } else { Exit::Good }),
+            },
         };
         // Writes under way are given up; if they land, nobody was told that they did.
         writers.shutdown().await;
@@ -71,10 +76,23 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
             admin.close().await;
         }
         store.close().await?;
-        let exit = ended?;
+        let exit = ended.map_err(|error| with_written(args, &*error, written))?;
         report(args, written, seconds)?;
         Ok(exit)
     })
+}
+
+/// The error of a load that was cut short, with what was done before and what to do next.
+fn with_written(args: &LoadArgs, error: &(dyn std::error::Error + Send + Sync), written: u64) -> String {
+    let items = count_of(written, "item");
+    let listed = match &args.ledger {
+        Some(file) => format!(", listed in {}", file.display()),
+        None => String::new(),
+    };
+    format!(
+        "{}; {items} acknowledged before{listed}: repair the cause and run `load` again for the rest",
+        with_causes(error)
+    )
 }
 
 fn report(args: &LoadArgs, written: u64, seconds: f64) -> Result<()> {
@@ -108,6 +126,10 @@ struct Loader {
     size: usize,
     ledger: Option<Mutex<File>>,
     progress: Indicator,
+    /// Why the last attempt of a write failed, until one succeeds.
+    failing: parking_lot::Mutex<Option<String>>,
+    /// Whether it was said that writes fail.
+    warned: AtomicBool,
 }
 
 impl Loader {
@@ -133,6 +155,7 @@ impl Loader {
             match self.container.upsert(&item).await {
                 Ok(written) => break written,
                 Err(error) if attempt < ATTEMPTS && may_pass(error.kind()) => {
+                    self.note_failure(&error);
                     let wait = error.retry_after().unwrap_or(Duration::from_millis(50 << attempt.min(6)));
                     clock::sleep(wait).await;
                     attempt += 1;
@@ -145,8 +168,18 @@ impl Loader {
             ledger.lock().await.write_all(line.as_bytes()).map_err(|error| format!("write the ledger: {error}"))?;
         }
         self.written.fetch_add(1, Ordering::AcqRel);
+        self.failing.lock().take();
         self.progress.inc(1);
         Ok(())
+    }
+
+    /// Says once that a write failed and is repeated; a store that throttles is no failure.
+    fn note_failure(&self, error: &Error) {
+        let text = with_causes(error);
+        if error.kind() != ErrorKind::Throttled && !self.warned.swap(true, Ordering::AcqRel) {
+            warn(&format!("a write failed and is repeated: {text}"));
+        }
+        *self.failing.lock() = Some(text);
     }
 
     /// An item with the container's partition key, of about the size that was asked for.

@@ -44,7 +44,7 @@ use self::{
     args::{Args, Command, ConfigCommand},
     config::Config,
     control::Wanted,
-    exit::{Exit, Result, print, report},
+    exit::{Exit, Result, print, report, warn},
 };
 
 fn main() -> ExitCode {
@@ -54,6 +54,10 @@ fn main() -> ExitCode {
     };
     // Arguments that make no sense, and requests for help, are shown as they should be.
     let args = config.arguments().unwrap_or_else(|error| error.exit());
+    if !matches!(args.command, Command::DemoHost(_) | Command::ExecGuard) {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        config::mistyped_variables(names).iter().for_each(|problem| warn(problem));
+    }
     match work(args.command, &config) {
         Ok(exit) => exit.into(),
         Err(error) => report(&*error).into(),

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use changefeed::{ADMIN_SOCKET, AdminEndpoint, remote};
+use changefeed::{ADMIN_SOCKET, AdminEndpoint, LeaseTiming, remote};
 use changefeed_core::{Catalog, Container, Database, Error, ErrorKind, TimeToLive};
 use changefeed_embedded::Engine;
 use hyper::Uri;
@@ -261,13 +261,16 @@ impl Store {
         Ok(found.is_none_or(|info| info.spec.all_versions_retention.is_some()))
     }
 
-    /// The container of dead letters, made if it is not there. A new one allows a time to live of its items; one that is
-    /// there must allow it if the dead letters have one.
-    pub(crate) async fn dead_letter_container(&self, name: &ContainerName, with_ttl: bool) -> Result<Container> {
-        let Some(container) = self.container_if_any(name).await? else {
-            let new = self.database(&name.database).container(name.container.as_str());
-            return Ok(new.time_to_live(TimeToLive::ItemsOnly).open_or_create().await?);
-        };
+    /// Creates the container of dead letters, unless it is there. A new one allows a time to live of its items.
+    pub(crate) async fn create_dead_letters(&self, name: &ContainerName) -> Result<Container> {
+        let new = self.database(&name.database).container(name.container.as_str());
+        Ok(new.time_to_live(TimeToLive::ItemsOnly).open_or_create().await?)
+    }
+
+    /// The container of dead letters, if it is there. It must allow a time to live of its items if the dead letters have
+    /// one.
+    pub(crate) async fn dead_letters_if_any(&self, name: &ContainerName, with_ttl: bool) -> Result<Option<Container>> {
+        let Some(container) = self.container_if_any(name).await? else { return Ok(None) };
         if with_ttl {
             let listed = self.catalog.list_containers(&name.database).await?;
             let found = listed.iter().find(|info| info.spec.name == name.container);
@@ -279,7 +282,16 @@ impl Store {
                 .into());
             }
         }
-        Ok(container)
+        Ok(Some(container))
+    }
+
+    /// The default timing of leases in this store, as [`LeaseTiming::for_container`] has it.
+    fn lease_timing(&self) -> LeaseTiming {
+        match (&self.engine, &self.server) {
+            (Some(_), _) => LeaseTiming::EMBEDDED,
+            (None, Some(_)) => LeaseTiming::SERVER,
+            (None, None) => LeaseTiming::REMOTE,
+        }
     }
 
     /// What to say about a container that is not there: which one was meant, or which ones are there.
@@ -321,46 +333,12 @@ pub(crate) struct ProcessorStores {
 impl ProcessorStores {
     /// Opens both containers, which must be there.
     pub(crate) async fn open(args: &ProcessorArgs) -> Result<Self> {
-        let (store, lease_store) = Self::open_stores(args, Missing::Refused)?;
-        let monitored = store.container(&args.container).await?;
-        let of_leases = lease_store.as_ref().unwrap_or(&store);
-        let Some(leases) = of_leases.container_if_any(&args.leases).await? else {
-            let (problem, name) = (of_leases.unknown(&args.leases).await?, &args.name);
+        let found = FoundStores::open(args).await?;
+        if found.leases.is_none() {
+            let (problem, name) = (found.of_leases().unknown(&args.leases).await?, &args.name);
             return Err(format!("{problem}; the first `changefeed run {name}` makes it").into());
-        };
-        of_leases.check_leases(&args.leases).await?;
-        Ok(Self { name: args.name.clone(), monitored, leases, store, lease_store })
-    }
-
-    /// Opens the monitored container, which must be there, and makes the lease container if it is not.
-    pub(crate) async fn open_or_create_leases(args: &ProcessorArgs, missing: Missing) -> Result<Self> {
-        let (store, lease_store) = Self::open_stores(args, missing)?;
-        let monitored = store.container(&args.container).await?;
-        let new = NewContainer { partition_key: None, ranges: 1, retention: None };
-        let leases = lease_store.as_ref().unwrap_or(&store).container_or_new(&args.leases, new).await?;
-        lease_store.as_ref().unwrap_or(&store).check_leases(&args.leases).await?;
-        Ok(Self { name: args.name.clone(), monitored, leases, store, lease_store })
-    }
-
-    /// Opens both stores and changes nothing: the monitored container, which must be there, and the lease container if
-    /// it is there.
-    pub(crate) async fn look(args: &ProcessorArgs) -> Result<(Store, Container, Option<Container>)> {
-        let (store, lease_store) = Self::open_stores(args, Missing::Refused)?;
-        let monitored = store.container(&args.container).await?;
-        let leases = lease_store.as_ref().unwrap_or(&store).container_if_any(&args.leases).await?;
-        if let Some(other) = lease_store {
-            other.close().await?;
         }
-        Ok((store, monitored, leases))
-    }
-
-    fn open_stores(args: &ProcessorArgs, missing: Missing) -> Result<(Store, Option<Store>)> {
-        let store = Store::open(&args.store, missing)?;
-        let other = args.lease_store.as_ref().filter(|other| **other != args.store.store);
-        let lease_store = other
-            .map(|other| Store::open(&StoreArgs { store: other.clone(), ..args.store.clone() }, missing))
-            .transpose()?;
-        Ok((store, lease_store))
+        found.or_create_leases(args).await
     }
 
     /// The folders that another process has open and through which these stores are reached.
@@ -379,6 +357,66 @@ impl ProcessorStores {
             Some(store) => store.close().await,
             None => Ok(()),
         }
+    }
+}
+
+/// A processor's containers as they are found: nothing is created.
+pub(crate) struct FoundStores {
+    pub(crate) monitored: Container,
+    /// None if it is missing.
+    pub(crate) leases: Option<Container>,
+    pub(crate) store: Store,
+    pub(crate) lease_store: Option<Store>,
+}
+
+impl FoundStores {
+    /// Opens the monitored container, which must be there, and the lease container if it is there.
+    pub(crate) async fn open(args: &ProcessorArgs) -> Result<Self> {
+        let store = Store::open(&args.store, Missing::Refused)?;
+        let other = args.lease_store.as_ref().filter(|other| **other != args.store.store);
+        let lease_store = other
+            .map(|other| Store::open(&StoreArgs { store: other.clone(), ..args.store.clone() }, Missing::Refused))
+            .transpose()?;
+        let monitored = store.container(&args.container).await?;
+        let of_leases = lease_store.as_ref().unwrap_or(&store);
+        let leases = of_leases.container_if_any(&args.leases).await?;
+        if leases.is_some() {
+            of_leases.check_leases(&args.leases).await?;
+        }
+        Ok(Self { monitored, leases, store, lease_store })
+    }
+
+    /// Creates the lease container if it is missing.
+    pub(crate) async fn or_create_leases(self, args: &ProcessorArgs) -> Result<ProcessorStores> {
+        let leases = match &self.leases {
+            Some(found) => found.clone(),
+            None => {
+                let new = NewContainer { partition_key: None, ranges: 1, retention: None };
+                let created = self.of_leases().container_or_new(&args.leases, new).await?;
+                self.of_leases().check_leases(&args.leases).await?;
+                created
+            }
+        };
+        let Self { monitored, store, lease_store, .. } = self;
+        Ok(ProcessorStores { name: args.name.clone(), monitored, leases, store, lease_store })
+    }
+
+    /// The default timing of the leases, also of those that are not there yet.
+    pub(crate) fn lease_timing(&self) -> LeaseTiming {
+        self.leases.as_ref().map_or_else(|| self.of_leases().lease_timing(), LeaseTiming::for_container)
+    }
+
+    pub(crate) async fn close(self) -> Result<()> {
+        drop((self.monitored, self.leases));
+        self.store.close().await?;
+        match self.lease_store {
+            Some(store) => store.close().await,
+            None => Ok(()),
+        }
+    }
+
+    fn of_leases(&self) -> &Store {
+        self.lease_store.as_ref().unwrap_or(&self.store)
     }
 }
 
@@ -408,6 +446,12 @@ pub(crate) fn admin_endpoint(engine: &Engine) -> Option<AdminEndpoint> {
     AdminEndpoint::open(engine)
         .inspect_err(|error| tracing::warn!(%error, source = ?std::error::Error::source(error), "no admin endpoint"))
         .ok()
+}
+
+/// Whether both are the same container of the same store.
+pub(crate) fn is_same_container(one: &Container, other: &Container) -> bool {
+    let (one, other) = (one.identity(), other.identity());
+    one.store == other.store && one.container == other.container
 }
 
 pub(crate) fn is_url(store: &str) -> bool {

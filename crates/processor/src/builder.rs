@@ -306,7 +306,8 @@ impl<M, C> ProcessorBuilder<M, C> {
     /// Finishes the processor with its delegate.
     ///
     /// # Errors
-    /// `InvalidArgument` for options that make no sense; the message names the fix.
+    /// `InvalidArgument` for options that make no sense, and if two of the monitored container, the lease container and
+    /// the dead-letter container are the same one; the message names the fix.
     pub fn build<F, I, Fut, R>(self, delegate: F) -> Result<Processor>
     where
         F: Fn(I, C::Context) -> Fut + Send + Sync + 'static,
@@ -316,6 +317,7 @@ impl<M, C> ProcessorBuilder<M, C> {
         R: Into<BatchResult> + 'static,
     {
         self.options.check(self.mode)?;
+        check_containers(&self.monitored, &self.leases, self.options.dead_letter.as_ref())?;
         LeasePrefix::new(&self.name, self.monitored.identity())?;
         LeaseStore::new(self.leases.clone(), LeasePrefix::new(&self.name, self.monitored.identity())?)?;
         let instance = match self.instance {
@@ -359,6 +361,39 @@ impl<M, C> ProcessorBuilder<M, C> {
             _types: PhantomData,
         }
     }
+}
+
+/// Refuses one container in two roles: what the processor writes there would be delivered as changes, or be mixed with
+/// items of another kind.
+fn check_containers(monitored: &Container, leases: &Container, dead_letter: Option<&DeadLetter>) -> Result<()> {
+    let refuse = |container: &Container, problem: &str| {
+        let name = &container.identity().container_name;
+        Err(Error::new(ErrorKind::InvalidArgument, format!("{name} {problem}")))
+    };
+    if is_same(monitored, leases) {
+        return refuse(
+            leases,
+            "is both the monitored container and the lease container, and each write of a lease would be delivered as a \
+             change: pass another container for the leases",
+        );
+    }
+    match dead_letter.map(|dead_letter| &dead_letter.container) {
+        Some(letters) if is_same(letters, monitored) => refuse(
+            letters,
+            "is both the monitored container and the dead-letter container, and each dead letter would be delivered as a \
+             change: pass another container for the dead letters",
+        ),
+        Some(letters) if is_same(letters, leases) => refuse(
+            letters,
+            "is both the lease container and the dead-letter container: pass another container for the dead letters",
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn is_same(one: &Container, other: &Container) -> bool {
+    let (one, other) = (one.identity(), other.identity());
+    one.store == other.store && one.container == other.container
 }
 
 impl<M, C> fmt::Debug for ProcessorBuilder<M, C> {

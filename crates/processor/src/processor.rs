@@ -82,6 +82,25 @@ pub struct Processor {
 }
 
 impl Processor {
+    /// Reads the leases and refuses what [`Processor::start`] would refuse: leases of another mode, of another store, of a
+    /// later version. Writes nothing and starts nothing.
+    ///
+    /// # Errors
+    /// As for [`Processor::start`].
+    pub async fn check(&self) -> Result<()> {
+        let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
+        let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
+        let bootstrap = Bootstrap {
+            name: &self.name,
+            store: &LeaseStore::new(RetryBackend::container(&self.leases, &runtime), prefix)?,
+            monitored: &RetryBackend::container(&self.monitored, &runtime),
+            runtime: &runtime,
+            start: &self.options.start,
+            mode: self.mode,
+        };
+        bootstrap.check().await
+    }
+
     /// Starts a host: creates the leases if there are none, and begins to acquire its share of them. From the moment this
     /// first returns, no change is lost. Requests that a store refuses are repeated for some seconds.
     ///

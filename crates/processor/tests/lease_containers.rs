@@ -11,7 +11,7 @@ use std::{
 };
 
 use changefeed::{
-    Changes, Context, Processor,
+    Changes, Context, DeadLetter, Processor,
     core::{Container, ErrorKind, StartFrom, Write},
     embedded::Engine,
 };
@@ -85,12 +85,33 @@ async fn leases_may_be_keyed_by_partition_key() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_container_with_another_key_is_refused() {
     let shop = Shop::new(1).await;
-    let processor = Processor::builder("mailer", &shop.orders, &shop.orders);
+    let others = shop.engine.database("shop").container("others").partition_key("/customer").create().await;
+    let processor = Processor::builder("mailer", &shop.orders, &others.expect("create"));
     let error = processor.build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let expected =
-        "the lease container orders has the partition key /customer: leases need one with /id or /partitionKey";
+        "the lease container others has the partition key /customer: leases need one with /id or /partitionKey";
     assert_eq!(error.message(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_container_in_two_roles_is_refused() {
+    let shop = Shop::new(1).await;
+    let to = |container: &Container| Some(DeadLetter::to(container));
+    for (leases, letters, problem) in [
+        (&shop.orders, None, "orders is both the monitored container and the lease container"),
+        (&shop.leases, to(&shop.orders), "orders is both the monitored container and the dead-letter container"),
+        (&shop.leases, to(&shop.leases), "leases is both the lease container and the dead-letter container"),
+    ] {
+        let mut processor = Processor::builder("mailer", &shop.orders, leases);
+        if let Some(letters) = letters {
+            processor = processor.dead_letter(letters);
+        }
+        let error = processor.build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect_err(problem);
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{problem}");
+        assert!(error.message().starts_with(problem), "{error}");
+        assert!(error.message().contains(": pass another container for the "), "{error}");
+    }
 }
 
 /// Starts a host once, ends it, and returns the lease document with this token.

@@ -35,7 +35,9 @@ impl Endpoint {
     /// Reads a URL such as `http://localhost:8081`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let refused = |why: &str| {
-            let message = format!("endpoint {text:?} {why}: pass a URL such as http://localhost:8081");
+            // A password may stand before the host.
+            let shown = without_user_info(text);
+            let message = format!("endpoint {shown:?} {why}: pass a URL such as http://localhost:8081");
             Err(Error::new(ErrorKind::InvalidArgument, message))
         };
         let Ok(uri) = text.parse::<Uri>() else { return refused("is not a URL") };
@@ -70,6 +72,22 @@ impl Endpoint {
         let built =
             Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path).build();
         built.map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("the path {path}")).with_source(error))
+    }
+}
+
+/// A URL without user name and password.
+fn without_user_info(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // In a text that is no URL, anything up to the last @ may belong to a password.
+    let host = match authority.contains('@') || url.parse::<Uri>().is_ok() {
+        true => authority.rfind('@').map(|at| &rest[at + 1..]),
+        false => rest.rfind('@').map(|at| &rest[at + 1..]),
+    };
+    match host {
+        None => url.to_owned(),
+        Some(host) if scheme.is_empty() => format!("(hidden)@{host}"),
+        Some(host) => format!("{scheme}://(hidden)@{host}"),
     }
 }
 
@@ -111,6 +129,23 @@ mod tests {
             let error = Endpoint::parse(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.message().contains(why) && error.message().contains("http://localhost:8081"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_does_not_show_a_password() {
+        for text in [
+            "http://ada:secret@localhost:1",
+            "http://ada:secret@localhost:1/path",
+            "http://ada:sec@ret@localhost",
+            "http://ada:sec ret@localhost",
+            "http://ada:/ret@localhost x",
+            "ftp://ada:secret@localhost",
+            "ada:secret@localhost",
+        ] {
+            let error = Endpoint::parse(text).unwrap_err();
+            assert!(error.message().contains("(hidden)@localhost"), "{error}");
+            assert!(!error.message().contains("ret"), "{error}");
         }
     }
 }

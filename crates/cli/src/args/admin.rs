@@ -48,7 +48,7 @@ pub(crate) struct SplitArgs {
     pub(crate) json: bool,
 }
 
-/// Makes one range of two neighbours; readers and writers go on
+/// Merges two adjacent ranges; readers and writers go on
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
@@ -96,7 +96,7 @@ pub(crate) struct ThrottleArgs {
     pub(crate) json: bool,
 }
 
-/// Lets a server give a wrong answer, for tests of clients; it must have been started with --allow-faults
+/// Injects an error into server responses, for tests of clients; it must have been started with --allow-faults
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:

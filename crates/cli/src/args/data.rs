@@ -15,7 +15,7 @@ Examples:
   changefeed load --store ./data --create --container shop/audit --count 10 \\
     --retention 10";
 
-/// Writes items, to try things out: so many, so fast, so large
+/// Writes items, to try things out, with a given count, rate and size
 ///
 /// Creates the container if need be. Ids are a prefix and a number, partition keys are k0, k1 and so on.
 #[derive(Debug, Arguments)]

@@ -21,8 +21,8 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FILE", env = "CHANGEFEED_KEY_FILE", help_heading = "Store", hide_env_values = true)]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// Certificate in PEM form that vouches for an https:// server [default: any, if the server is on loopback, else those of the
-    /// operating system]
+    /// PEM file with the certificate of an https:// server that is not signed by a trusted certificate [default: any, if the
+    /// server is on loopback, else those of the operating system]
     #[arg(long, value_name = "FILE", env = "CHANGEFEED_CA_FILE", help_heading = "Store", hide_env_values = true)]
     pub(crate) ca_file: Option<PathBuf>,
 }

@@ -102,7 +102,7 @@ pub(crate) struct SeekArgs {
     pub(crate) json: bool,
 }
 
-/// Lets no work begin on leases until they are resumed; what is running is finished first
+/// Pauses leases; running batches finish first
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
@@ -262,9 +262,14 @@ Example:
 }
 
 /// Says of one item where it stands: its lease, and whether its newest version was handled
+///
+/// Without --key the item is searched by its id, among at most 100,000 items whose ids begin with it; if several partition keys
+/// have it, they are listed. Exit code 1 if there is no such item, or if it is a dead letter.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
+  changefeed where mailer o-17 --store ./data \\
+    --container shop/orders --leases shop/leases
   changefeed where mailer o-17 --key k17 --store ./data \\
     --container shop/orders --leases shop/leases")]
 pub(crate) struct WhereArgs {
@@ -275,9 +280,9 @@ pub(crate) struct WhereArgs {
     #[arg(value_name = "ITEM")]
     pub(crate) item: String,
 
-    /// The item's partition key: a text, or a JSON array such as '["ada", 7]'
+    /// The item's partition key: a text, or a JSON array such as '["ada", 7]' [default: the item is searched by its id]
     #[arg(long, value_name = "KEY")]
-    pub(crate) key: String,
+    pub(crate) key: Option<String>,
 
     #[command(flatten)]
     pub(crate) letters: AlsoLettersArgs,

@@ -13,7 +13,7 @@ mod stage;
 mod terminal;
 mod writer;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use changefeed::runtime::TokioRuntime;
 use serde::Serialize;
@@ -30,7 +30,11 @@ use self::{
 use crate::{
     args::DemoArgs,
     exit::{Exit, Result, print},
+    terminal::{columns, wrapped},
 };
+
+/// The lines of the ledger are up to so long.
+const LEDGER_COLUMNS: usize = 80;
 
 const INTRODUCTION: &str = "Orders come in, hosts handle them, things go wrong, and nothing is lost.";
 
@@ -55,7 +59,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
     let text = if args.json {
         serde_json::to_string(&outcome)? + "\n"
     } else {
-        page(&outcome, &folder, Paint::on(&io::stdout()))
+        page(&outcome, folder.is_kept().then(|| folder.path()), Paint::on(&io::stdout()), columns())
     };
     print(&text)?;
     Ok(match outcome {
@@ -105,7 +109,7 @@ async fn perform(args: &DemoArgs, folder: &Folder) -> Result<Option<Outcome>> {
 }
 
 /// The ledger for people.
-fn page(outcome: &Outcome, folder: &Folder, paint: Paint) -> String {
+fn page(outcome: &Outcome, kept: Option<&Path>, paint: Paint, columns: Option<usize>) -> String {
     let Totals { written, delivered, duplicates, dead_letters, lost } = outcome.totals;
     let (lost_style, lost_says) = match lost {
         0 => (Style::Green, "every change is accounted for"),
@@ -122,10 +126,33 @@ fn page(outcome: &Outcome, folder: &Folder, paint: Paint) -> String {
     let mut text = format!("\n{}\n", paint.paint(Style::Bold, &format!("Ledger after {:.1} s", outcome.seconds)));
     for (name, count, style, says) in rows {
         let count = paint.paint(style, &format!("{:>9}", grouped(count)));
-        text.push_str(&format!("  {name:<13}{count}   {}\n", paint.paint(Style::Dim, says)));
+        if columns.is_some_and(|columns| columns < LEDGER_COLUMNS) {
+            // What does not fit beside the number stands below it, broken between words.
+            let says = wrapped(&format!("    {says}"), columns);
+            text.push_str(&format!("  {name:<13}{count}\n{}\n", paint.paint(Style::Dim, &says)));
+        } else {
+            text.push_str(&format!("  {name:<13}{count}   {}\n", paint.paint(Style::Dim, says)));
+        }
     }
-    if folder.is_kept() {
-        text.push_str(&format!("\nThe store stays in {}.\n", folder.path().display()));
+    if let Some(folder) = kept {
+        text.push_str(&format!("\nThe store stays in {}.\n", folder.display()));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ledger_fits_forty_columns_and_breaks_no_word() {
+        let totals = Totals { written: 2000, delivered: 1999, duplicates: 7, dead_letters: 1, lost: 0 };
+        let outcome = Outcome { totals, seconds: 21.5, interrupted: false };
+        let wide = page(&outcome, None, Paint::off(), None);
+        assert_eq!(wide, page(&outcome, None, Paint::off(), Some(80)));
+        let narrow = page(&outcome, None, Paint::off(), Some(40));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&narrow), words(&wide));
+    }
 }

@@ -59,15 +59,19 @@ struct Shared {
 }
 
 impl Endpoint {
+    /// Refuses what [`Endpoint::start`] would refuse, and listens no longer than that takes.
+    pub(crate) async fn check(args: &MetricsArgs, address: SocketAddr) -> Result<()> {
+        Access::of(args, address)?;
+        listen(address).await.map(drop)
+    }
+
     /// Listens, and says where.
     ///
     /// # Errors
     /// If others could reach the endpoint and nothing says that they may; if the address is taken.
     pub(crate) async fn start(args: &MetricsArgs, address: SocketAddr, probe: Probe) -> Result<Self> {
         let access = Access::of(args, address)?;
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| format!("listen on {address}: {error}: choose another address with --metrics"))?;
+        let listener = listen(address).await?;
         let handle = super::install()?;
         let address = listener.local_addr()?;
         tracing::info!(%address, "metrics at http://{address}/metrics");
@@ -77,6 +81,11 @@ impl Endpoint {
         tasks.spawn(upkeep(handle));
         Ok(Self { _tasks: tasks })
     }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    Ok(bound.map_err(|error| format!("listen on {address}: {error}: choose another address with --metrics"))?)
 }
 
 impl Access {

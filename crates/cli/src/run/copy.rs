@@ -16,7 +16,7 @@ use crate::{
     clock,
     exit::Result,
     progress::Indicator,
-    store::{Missing, ProcessorStores, Store},
+    store::{FoundStores, Missing, ProcessorStores, Store, is_same_container},
 };
 
 /// The member of a copy that holds the LSN of its original.
@@ -35,31 +35,79 @@ pub(super) struct Copy {
     progress: Indicator,
 }
 
-impl Copy {
-    /// Opens the target, `db/name` in the same store or `STORE/db/name`, and makes it if it is missing, with the
-    /// partition key of the original. The store, if it is another one, is handed back to be closed.
-    pub(super) async fn open(
+/// The target as it is found: nothing is created.
+pub(super) struct Target {
+    name: ContainerName,
+    container: Option<Container>,
+    /// The store, if it is not that of the monitored container.
+    store: Option<Store>,
+}
+
+impl Target {
+    /// Finds the target, `db/name` in the same store or `STORE/db/name`. Refuses a container that the processor uses for
+    /// something else; `letters` is that of its dead letters.
+    pub(super) async fn find(
         place: &str,
         args: &ProcessorArgs,
-        stores: &ProcessorStores,
-    ) -> Result<(Self, Option<Store>)> {
+        stores: &FoundStores,
+        letters: Option<(&ContainerName, Option<&Container>)>,
+    ) -> Result<Self> {
         let (store, name) = parse(place)?;
         let same = store.is_none_or(|store| store == args.store.store);
-        if same && name == args.container {
-            return Err(format!("--copy-to {place}: this is the monitored container: each copy would be copied").into());
-        }
         let other = match store {
             Some(store) if !same => {
                 Some(Store::open(&StoreArgs { store: store.to_owned(), ..args.store.clone() }, Missing::Refused)?)
             }
             _ => None,
         };
-        let store = other.as_ref().unwrap_or(&stores.store);
-        let target = match store.container_if_any(&name).await? {
-            Some(found) => found,
-            None => create(store, &name, &stores.monitored.identity().partition_key).await?,
+        let container = other.as_ref().unwrap_or(&stores.store).container_if_any(&name).await?;
+        let leases = stores.lease_store.is_none().then_some(&args.leases);
+        let is_used = |by_name: Option<&ContainerName>, found: Option<&Container>| {
+            let by_identity = found.zip(container.as_ref()).is_some_and(|(one, other)| is_same_container(one, other));
+            by_identity || same && by_name == Some(&name)
         };
-        Ok((Self { target, progress: Indicator::counting("changes copied") }, other))
+        let problem = if is_used(Some(&args.container), Some(&stores.monitored)) {
+            Some("this is the monitored container: each copy would be copied")
+        } else if is_used(leases, stores.leases.as_ref()) {
+            Some("this is the lease container: pass another one")
+        } else if letters.is_some_and(|(name, found)| is_used(Some(name), found)) {
+            Some("this is the dead-letter container: pass another one")
+        } else {
+            None
+        };
+        match problem {
+            Some(problem) => Err(format!("--copy-to {place}: {problem}").into()),
+            None => Ok(Self { name, container, store: other }),
+        }
+    }
+
+    /// Whether it has to be created.
+    pub(super) fn is_missing(&self) -> bool {
+        self.container.is_none()
+    }
+
+    pub(super) async fn close(self) -> Result<()> {
+        drop(self.container);
+        match self.store {
+            Some(store) => store.close().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Copy {
+    /// Creates the target if it is missing, with the partition key of the original. The store, if it is another one, is
+    /// handed back to be closed.
+    pub(super) async fn open(target: Target, stores: &ProcessorStores) -> Result<(Self, Option<Store>)> {
+        let Target { name, container, store } = target;
+        let target = match container {
+            Some(found) => found,
+            None => {
+                let of_target = store.as_ref().unwrap_or(&stores.store);
+                create(of_target, &name, &stores.monitored.identity().partition_key).await?
+            }
+        };
+        Ok((Self { target, progress: Indicator::counting("changes copied") }, store))
     }
 
     /// Measures how much is left to be copied, if anybody sees it. Never ends.

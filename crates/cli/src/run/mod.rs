@@ -1,8 +1,10 @@
 //! `changefeed run`: a host with a ready-made delegate.
 
+mod check;
 mod copy;
 mod exec;
 pub(crate) mod exec_guard;
+mod found;
 mod joined;
 mod log;
 mod options;
@@ -12,25 +14,29 @@ mod webhook;
 use std::{convert::Infallible, sync::Arc};
 
 use changefeed::{
-    AcceptsMode, AdminEndpoint, BatchResult, Context, DelegateError, Estimator, LagWatch, Processor, ProcessorBuilder,
-    RawChanges,
+    AcceptsMode, AdminEndpoint, BatchResult, Context, DelegateError, Estimator, LagWatch, LeaseTiming, Processor,
+    ProcessorBuilder, RawChanges,
 };
-use changefeed_embedded::Engine;
-use serde_json::json;
+use changefeed_core::Container;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use self::{copy::Copy, exec::Exec, webhook::Webhook};
+use self::{
+    copy::{Copy, Target},
+    exec::Exec,
+    found::Found,
+    webhook::Webhook,
+};
 use crate::{
-    args::{DelegateArgs, Moment, ProcessorArgs, RunArgs},
+    args::{DelegateArgs, Moment, RunArgs},
     change_line::{Form, lines},
-    count::count_of,
-    exit::{EndRequests, Exit, Printed, Result, print, print_text, say},
+    exit::{EndRequests, Exit, Printed, Result, print, say},
     metrics::{
         endpoint::Endpoint,
         probe::{Probe, Questions},
     },
     redact::redacted,
-    store::{Missing, ProcessorStores, Store},
+    store::{ProcessorStores, Store},
 };
 
 /// Runs until a signal, or the end that the arguments ask for.
@@ -49,7 +55,7 @@ async fn host(args: &RunArgs) -> Result<Exit> {
     let work = async {
         if args.check {
             return tokio::select! {
-                checked = check(args) => checked,
+                checked = check::check(args) => checked,
                 () = requests.reached(1) => Ok(Exit::Interrupted),
             };
         }
@@ -73,7 +79,8 @@ async fn stoppable(args: &RunArgs, requests: &EndRequests) -> Result<Exit> {
         biased;
         opened = Box::pin(Opened::open(args, &probe)) => opened?,
         () = requests.reached(1) => {
-            say(&format!("stopped while opening the store {}: no lease was acquired", args.processor.store.store));
+            let store = redacted(&args.processor.store.store);
+            say(&format!("stopped while opening the store {store}: no lease was acquired"));
             return Ok(if args.once { Exit::Interrupted } else { Exit::Good });
         }
     };
@@ -102,26 +109,20 @@ impl Opened {
             Some(address) => Some(Endpoint::start(&args.metrics, address, probe.clone()).await?),
             None => None,
         };
-        let stores = ProcessorStores::open_or_create_leases(&args.processor, Missing::Refused).await?;
-        if args.options.all_versions {
-            stores.store.check_versions(&args.processor.container).await?;
-        }
+        let Found { stores, dead_letters, target } = Found::open(args).await?;
+        let stores = stores.or_create_leases(&args.processor).await?;
+        let dead_letters = match (&args.options.dead_letters, dead_letters) {
+            (Some(name), None) => Some(stores.store.create_dead_letters(name).await?),
+            (_, found) => found,
+        };
+        let (delegate, own_store) = Delegate::open(args, target, &stores).await?;
+        let timing = LeaseTiming::for_container(&stores.leases);
+        let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases, timing);
+        let processor = build(args, builder, dead_letters.as_ref(), &delegate)?;
         let admin = stores.store.offer_admin_endpoint();
+        // Last: nothing is announced that is then refused.
         joined::announce(&stores);
         announce_first_start(&stores, args.options.from).await;
-        let builder = options::apply(&args.options, &stores.name, &stores.monitored, &stores.leases);
-        let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
-        if let Some(container) = &args.options.dead_letters {
-            let with_ttl = args.options.dead_letter_ttl.is_some();
-            let container = stores.store.dead_letter_container(container, with_ttl).await?;
-            builder = builder.dead_letter(options::dead_letter(&args.options, &container));
-        }
-        let (delegate, own_store) = Delegate::open(args, &stores).await?;
-        let processor = if args.options.all_versions {
-            build(builder.all_versions(), &delegate)?
-        } else {
-            build(builder, &delegate)?
-        };
         Ok(Self { processor, delegate, endpoint, admin, stores, own_store })
     }
 
@@ -154,15 +155,33 @@ async fn announce_first_start(stores: &ProcessorStores, from: Moment) {
     tracing::info!(processor = stores.name, others, "first start: delivers {place}");
 }
 
-fn build<M>(builder: ProcessorBuilder<M>, delegate: &Arc<Delegate>) -> Result<Processor>
+/// Builds the processor; errors name options of the command.
+fn build(
+    args: &RunArgs,
+    builder: ProcessorBuilder,
+    dead_letters: Option<&Container>,
+    delegate: &Arc<Delegate>,
+) -> Result<Processor> {
+    let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
+    if let Some(container) = dead_letters {
+        builder = builder.dead_letter(options::dead_letter(&args.options, container));
+    }
+    match args.options.all_versions {
+        true => with_delegate(builder.all_versions(), delegate),
+        false => with_delegate(builder, delegate),
+    }
+}
+
+fn with_delegate<M>(builder: ProcessorBuilder<M>, delegate: &Arc<Delegate>) -> Result<Processor>
 where
     RawChanges: AcceptsMode<M>,
 {
     let delegate = Arc::clone(delegate);
-    Ok(builder.build(move |changes: RawChanges, context: Context| {
+    let built = builder.build(move |changes: RawChanges, context: Context| {
         let delegate = Arc::clone(&delegate);
         async move { delegate.call(changes, context).await }
-    })?)
+    });
+    built.map_err(options::with_option_names)
 }
 
 /// What others may see of the host while it works.
@@ -192,7 +211,7 @@ async fn work(
 ) -> Result<Exit> {
     let mut stop = std::pin::pin!(async {
         tokio::select! {
-            () = delegate.nobody_reads() => {}
+            () = delegate.closed() => {}
             () = requests.reached(1) => {}
         }
     });
@@ -205,11 +224,12 @@ async fn work(
         if caught_up {
             return Ok(Exit::Good);
         }
+        delegate.check_printed()?;
         if requests.any() {
             say("stopped before it had caught up: it goes on from there, and no lease is kept");
             return Ok(Exit::Interrupted);
         }
-        say("stopped before it had caught up, since the reader of stdout has gone: the next run delivers the rest");
+        say("stopped before it had caught up, since stdout is closed: the next run delivers the rest");
         return Ok(Exit::Unhealthy);
     }
     let Some(running) = processor.start_unless(stop.as_mut()).await? else {
@@ -228,6 +248,7 @@ async fn work(
     }
     observed.probe.stopping();
     running.stop().await?;
+    delegate.check_printed()?;
     Ok(Exit::Good)
 }
 
@@ -237,57 +258,6 @@ async fn watch(delegate: &Delegate, stores: &ProcessorStores) -> Infallible {
         never = delegate.measure(stores) => never,
         never = joined::watch(stores) => never,
     }
-}
-
-/// Says what would run, and changes nothing.
-async fn check(args: &RunArgs) -> Result<Exit> {
-    let ProcessorArgs { name, container, leases, .. } = &args.processor;
-    let (store, monitored, lease_container) = ProcessorStores::look(&args.processor).await?;
-    if args.options.all_versions {
-        store.check_versions(container).await?;
-    }
-    let ranges = monitored.feed_ranges().await?.len();
-    let known = match &lease_container {
-        None => format!("{leases} would be made, and the processor begin at --from"),
-        Some(found) if changefeed::processors(&monitored, found).await?.contains(name) => {
-            "it has run before and goes on where it was".to_owned()
-        }
-        Some(_) => "it has never run and begins at --from".to_owned(),
-    };
-    let delegate = match Chosen::of(&args.delegate)? {
-        Chosen::Print => "prints each change".to_owned(),
-        Chosen::Exec(command) => format!("runs {command:?} for each batch"),
-        Chosen::Webhook(url) => {
-            Webhook::new(url, &args.delegate, name)?;
-            format!("sends each batch to {}", redacted(url))
-        }
-        Chosen::Copy(place) => format!("copies to {place}"),
-    };
-    let stands_in = match &lease_container {
-        Some(found) => found.clone(),
-        None => Engine::in_memory()?.database(&leases.database).container(&leases.container).create().await?,
-    };
-    let builder = options::apply(&args.options, name, &monitored, &stands_in);
-    let delegate_stands_in = Delegate::of(Kind::Print(Form::Json));
-    if args.options.all_versions {
-        build(builder.all_versions(), &delegate_stands_in)?;
-    } else {
-        build(builder, &delegate_stands_in)?;
-    }
-    if args.delegate.json {
-        let shown = json!({
-            "processor": name, "container": container.to_string(), "ranges": ranges, "leases": leases.to_string(),
-            "begins": known, "delegate": delegate,
-        });
-        print(&format!("{shown}\n"))?;
-    } else {
-        let ranges = count_of(ranges as u64, "range");
-        let sentence = format!("processor {name} on {container}, {ranges}, leases in {leases}: {known}; {delegate}\n");
-        print_text(&sentence)?;
-    }
-    drop((monitored, lease_container));
-    store.close().await?;
-    Ok(Exit::Good)
 }
 
 /// Which delegate the arguments ask for. What is typed counts before what the config file says.
@@ -315,7 +285,10 @@ impl<'a> Chosen<'a> {
 /// What happens to each batch.
 struct Delegate {
     kind: Kind,
-    nobody_reads: Notify,
+    /// Fires when nothing more can be printed.
+    closed: Notify,
+    /// Why nothing can be printed, unless the reader of stdout has gone.
+    failure: Mutex<Option<String>>,
 }
 
 enum Kind {
@@ -327,14 +300,18 @@ enum Kind {
 
 impl Delegate {
     /// The delegate that the arguments ask for, and the store that it opened for itself.
-    async fn open(run: &RunArgs, stores: &ProcessorStores) -> Result<(Arc<Self>, Option<Store>)> {
+    async fn open(
+        run: &RunArgs,
+        target: Option<Target>,
+        stores: &ProcessorStores,
+    ) -> Result<(Arc<Self>, Option<Store>)> {
         let (args, processor) = (&run.delegate, stores.name.as_str());
         let kind = match Chosen::of(args)? {
             Chosen::Print => Kind::Print(Form::on_stdout(args.json)),
             Chosen::Exec(command) => Kind::Exec(Exec::new(command, args.results, processor)?),
             Chosen::Webhook(url) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
-            Chosen::Copy(place) => {
-                let (copy, store) = Copy::open(place, &run.processor, stores).await?;
+            Chosen::Copy(_) => {
+                let (copy, store) = Copy::open(target.expect("invariant: a copy has a target"), stores).await?;
                 return Ok((Self::of(Kind::Copy(copy)), store));
             }
         };
@@ -342,7 +319,7 @@ impl Delegate {
     }
 
     fn of(kind: Kind) -> Arc<Self> {
-        Arc::new(Self { kind, nobody_reads: Notify::new() })
+        Arc::new(Self { kind, closed: Notify::new(), failure: Mutex::default() })
     }
 
     async fn call(&self, changes: RawChanges, context: Context) -> std::result::Result<BatchResult, DelegateError> {
@@ -354,15 +331,15 @@ impl Delegate {
         };
         let text = lines(&changes, form, Some(context.lease().as_str()))?;
         // A reader that is slow must not keep a thread of the host.
-        match tokio::task::spawn_blocking(move || print(&text)).await?? {
-            Printed::Whole => Ok(BatchResult::Done),
-            Printed::NobodyReads => {
-                self.nobody_reads.notify_one();
-                // No further attempt before the host stops: it would fail, too, and count towards a dead letter.
-                context.cancelled().await;
-                Err(DelegateError::new("the reader of stdout has gone"))
-            }
+        match tokio::task::spawn_blocking(move || print(&text)).await? {
+            Ok(Printed::Whole) => return Ok(BatchResult::Done),
+            Ok(Printed::NobodyReads) => {}
+            Err(error) => *self.failure.lock() = Some(error.to_string()),
         }
+        self.closed.notify_one();
+        // No further attempt before the host stops: it would fail, too, and count towards a dead letter.
+        context.cancelled().await;
+        Err(DelegateError::new("stdout is closed"))
     }
 
     /// Shows how much is left, where the delegate shows its progress. Never ends.
@@ -373,8 +350,13 @@ impl Delegate {
         }
     }
 
-    /// Waits until the reader of stdout has gone.
-    async fn nobody_reads(&self) {
-        self.nobody_reads.notified().await;
+    /// Waits until nothing more can be printed.
+    async fn closed(&self) {
+        self.closed.notified().await;
+    }
+
+    /// The error if stdout cannot be written; a reader that has gone is none.
+    fn check_printed(&self) -> Result<()> {
+        self.failure.lock().take().map_or(Ok(()), |error| Err(error.into()))
     }
 }

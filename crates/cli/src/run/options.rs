@@ -1,15 +1,61 @@
 //! The options of a processor, from the command line to the builder.
 
 use changefeed::{Checkpoint, DeadLetter, LeaseTiming, Processor, ProcessorBuilder};
-use changefeed_core::{Container, StartFrom};
+use changefeed_core::{Container, Error, ErrorKind, StartFrom};
 
-use crate::args::OptionArgs;
+use crate::{args::OptionArgs, exit};
+
+/// Setters of the builder, and words of its errors, that have another name on the command line. Any other setter is an
+/// option with dashes.
+const WORDS: [(&str, &str); 13] = [
+    (
+        "Checkpoint::Every must be longer than 0: use Checkpoint::Automatic",
+        "--checkpoint-every must be longer than 0: leave it out",
+    ),
+    ("acquire and renew intervals", "--acquire-interval and --renew-interval"),
+    ("the acquire interval", "--acquire-interval"),
+    ("the renew interval", "--renew-interval"),
+    ("the expiration interval", "--expiration"),
+    ("the poll interval", "--poll-interval"),
+    ("the delegate timeout", "--delegate-timeout"),
+    ("the stop deadline", "--stop-deadline"),
+    ("the instance name", "--instance"),
+    ("start_from", "--from"),
+    ("pass another container for the leases", "pass another container to --leases"),
+    ("pass another container for the dead letters", "pass another container to --dead-letters"),
+    ("max_request_units_per_second", "--max-request-units-per-second"),
+];
+
+/// An error of the builder that names options instead of setters.
+pub(super) fn with_option_names(error: Error) -> exit::Error {
+    if error.kind() != ErrorKind::InvalidArgument {
+        return error.into();
+    }
+    let message = WORDS.iter().fold(error.message().to_owned(), |text, (from, to)| text.replace(from, to));
+    let setters = [
+        "max_items",
+        "max_leases",
+        "max_concurrent_calls",
+        "max_bytes_in_flight",
+        "slow_after",
+        "stalled_after",
+        "steal_after",
+    ];
+    let option = |name: &str| format!("--{}", name.replace('_', "-"));
+    setters.into_iter().fold(message, |text, name| text.replace(name, &option(name))).into()
+}
 
 /// A builder with what was given; the rest stays as the library has it.
-pub(super) fn apply(args: &OptionArgs, name: &str, monitored: &Container, leases: &Container) -> ProcessorBuilder {
+pub(super) fn apply(
+    args: &OptionArgs,
+    name: &str,
+    monitored: &Container,
+    leases: &Container,
+    default_timing: LeaseTiming,
+) -> ProcessorBuilder {
     let mut builder = Processor::builder(name, monitored, leases)
         .start_from(StartFrom::from(args.from))
-        .lease_timing(timing(args, LeaseTiming::for_container(leases)));
+        .lease_timing(timing(args, default_timing));
     macro_rules! given {
         ($($option:ident => $setter:ident),* $(,)?) => {
             $(if let Some(value) = args.$option.clone() {
@@ -74,7 +120,7 @@ mod tests {
         let options = |more: &str| {
             let args = Args::parse_from(format!("{line}{more}").split(' '));
             let Command::Run(args) = args.command else { panic!("{line}") };
-            format!("{:?}", apply(&args.options, "mailer", &container, &container))
+            format!("{:?}", apply(&args.options, "mailer", &container, &container, LeaseTiming::EMBEDDED))
         };
         assert!(options("").contains("max_request_units_per_second: None"), "{}", options(""));
         let limited = options(" --max-request-units-per-second 12.5");

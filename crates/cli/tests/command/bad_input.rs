@@ -1,7 +1,7 @@
 //! What is mistyped or not there: exit code 2, and a sentence that says what to do.
 
 use crate::{
-    process::{Folder, run, text},
+    process::{Folder, Server, run, text},
     shop::Shop,
 };
 
@@ -94,6 +94,20 @@ fn stores_and_containers_that_are_not_there_are_named() {
 }
 
 #[test]
+fn a_server_that_hangs_does_not_keep_verify_waiting() {
+    let folder = Folder::new();
+    let server = Server::start(&["--store", &folder.join("data")]);
+    let args = ["verify", "--store", &server.endpoint()];
+    assert_eq!(run(&args).status.code(), Some(0));
+    server.signal("STOP");
+    let output = run(&args);
+    server.signal("CONT");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the server has not answered within 10 s"), "{said}");
+}
+
+#[test]
 fn mistyped_words_are_recognised() {
     assert_refused(&["lagg"], &["lag"]);
     assert_refused(&["tail", "--stor", "x"], &["--store"]);
@@ -122,11 +136,6 @@ fn a_processor_that_never_ran_is_told_from_one_that_did() {
     let show = ["leases", "show", "mailer", "7"];
     assert_refused(&[&show[..], &place[..]].concat(), &["there is no lease 7; there are: 0, 1, 2, 3"]);
     assert_refused(&[&["explain", "mailer", "--lease", "7"], &place[..]].concat(), &["there is no lease 7"]);
-    let wrong_key = ["where", "mailer", "o-1", "--key", "k1"];
-    assert_refused(
-        &[&wrong_key[..], &place[..]].concat(),
-        &["no item o-1", "with the partition key [\"k1\"]: is --key"],
-    );
     let letter = ["dead-letters", "show", "mailer.1", "--store", &store, "--dead-letters", "shop/orders"];
     assert_refused(&letter, &["there is no dead letter mailer.1: `changefeed dead-letters list`"]);
 }

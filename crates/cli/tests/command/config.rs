@@ -30,6 +30,20 @@ fn flags_count_before_variables_and_these_before_the_file() {
 }
 
 #[test]
+fn flags_in_the_file_count_unless_what_is_typed_conflicts() {
+    let shop = Shop::in_folder();
+    shop.load(3);
+    shop.folder.write("changefeed.toml", "print = true\nonce = true\nfrom = 'beginning'\nlog = 'warn'\njson = false\n");
+    assert_eq!(shop.says(&["run"], &[]).lines().count(), 3);
+    shop.says(&["seek"], &["--to", "beginning"]);
+    assert_eq!(shop.says(&["run"], &["--exec", "cat > /dev/null"]), "", "the command counts before --print");
+    let output = shop.command(&["lag"], &[]).env("CHANGEFEED_STOER", "x").output().unwrap();
+    assert_good(&output);
+    let expected = "warning: no option is read from CHANGEFEED_STOER: did you mean CHANGEFEED_STORE?\n";
+    assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
 fn what_is_set_is_shown_without_secrets() {
     let shop = Shop::in_folder();
     let hook = "https://ada:c2VjcmV0@hook.example/a?token=c2VjcmV0";

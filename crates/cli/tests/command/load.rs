@@ -121,6 +121,33 @@ async fn as_many_writes_are_under_way_as_concurrency_says() {
 }
 
 #[test]
+fn a_load_that_is_cut_short_says_how_many_items_were_acknowledged() {
+    let mut shop = Shop::served();
+    let store = shop.store();
+    let ledger = shop.folder.join("ledger");
+    let place = ["load", "--store", &store, "--container", "shop/orders", "--ledger", &ledger, "--concurrency", "1"];
+    let spawn = |more: &[&str]| crate::signals::spawn(command(&[&place[..], more].concat()));
+    let (counted, endless) = (spawn(&["--count", "1000000"]), spawn(&[]));
+    eventually("some writes", || shop.lines("ledger").len() > 10);
+    shop.kill_server();
+    // The first of them gives up by itself, the other one is interrupted while it tries.
+    let mut said = String::new();
+    let mut endless = endless;
+    let mut stderr = std::io::BufReader::new(endless.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut stderr, &mut said).unwrap();
+    assert!(said.starts_with("warning: a write failed and is repeated: "), "{said}");
+    crate::signals::send("INT", &endless);
+    said.clear();
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    assert_eq!(endless.wait().unwrap().code(), Some(2), "{said}");
+    let listed = " acknowledged before, listed in ";
+    assert!(said.starts_with("error: interrupted while writes fail: ") && said.contains(listed), "{said}");
+    let (status, said) = crate::signals::ended(counted);
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains(listed) && said.ends_with("run `load` again for the rest\n"), "{said}");
+}
+
+#[test]
 fn the_ledger_has_each_acknowledged_write() {
     let shop = Shop::in_folder();
     let ledger = shop.folder.join("ledger");

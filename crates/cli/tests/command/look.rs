@@ -4,7 +4,7 @@ use changefeed::core::{Clock as _, SystemClock};
 
 use crate::{
     process::{eventually, text},
-    shop::Shop,
+    shop::{Shop, assert_good},
 };
 
 #[test]
@@ -47,12 +47,19 @@ fn explain_names_the_cause_and_the_exit_code_says_whether_to_act() {
     assert_eq!(unowned.status.code(), Some(1), "changes wait for a host");
     let said = text(&unowned.stdout);
     let advice = "changes behind: start a host, or see why those that run do not take it";
-    assert!(said.lines().all(|line| line.contains("nobody owns it") && line.ends_with(advice)), "{said}");
+    let (next, leases) = said.trim_end().rsplit_once('\n').map(|(leases, next)| (next, leases)).unwrap();
+    assert!(leases.lines().all(|line| line.contains("nobody owns it") && line.ends_with(advice)), "{said}");
+    assert_eq!(next, "next: if no other host runs, start one: `changefeed run mailer ...`");
     let host = shop.host("worker-1", &["--exec", "exit 3"]);
     eventually("a failing delegate being named", || {
         let said = text(&shop.run(&["explain"], &[]).stdout);
         said.contains("the command ended with exit status: 3")
     });
+    let failing = text(&shop.run(&["explain"], &["--lease", "0"]).stdout);
+    let next = "next: fix the cause, or pass --dead-letters DB/NAME to `changefeed run mailer` to set the item aside\n";
+    assert!(failing.ends_with(next), "{failing}");
+    let sentence = [" changes behind, the first is ", " at lsn ", "; the delegate on worker-1 fails, retry "];
+    assert!(sentence.iter().all(|part| failing.contains(part)), "{failing}");
     host.stop();
 
     shop.says(&["pause"], &[]);
@@ -82,7 +89,34 @@ fn where_says_whether_an_item_was_handled() {
     assert!(at(3).contains(handled), "{}", at(3));
     assert!(at(25).contains("\nwaiting: it is after the checkpoint, the next of its partition key\n"), "{}", at(25));
     let output = crate::process::run(&[&["where", "mailer", "none", "--key", "k1"], &place[..]].concat());
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("with the partition key [\"k1\"]: is --key right?"), "{output:?}");
+}
+
+#[test]
+fn where_finds_an_item_by_its_id_alone() {
+    let shop = Shop::in_folder();
+    let store = shop.store();
+    let load = ["load", "--store", &store, "--create", "--container", "shop/orders", "--prefix", "o", "--count"];
+    assert_good(&crate::process::run(&[&load[..], &["11"]].concat()));
+    // The same ids under another key.
+    assert_good(&crate::process::run(&[&load[..], &["2", "--keys", "1"]].concat()));
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let place = ["--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+    let at = |id: &str, more: &[&str]| {
+        let output = crate::process::run(&[&["where", "mailer", id], &place[..], more].concat());
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, said, _) = at("o-7", &[]);
+    assert!(code == Some(0) && said.starts_with("item o-7: newest version at lsn "), "{said}");
+    let (code, _, said) = at("o-1", &[]);
+    let both = "2 partition keys of orders have an item o-1: pass one of ";
+    assert!(code == Some(1) && said.starts_with(both) && said.contains("--key '[\"k0\"]'"), "{said}");
+    let (code, _, said) = at("o-", &[]);
+    assert_eq!((code, said.as_str()), (Some(1), "no item o- in orders: scanned 12 items whose ids begin with it\n"));
+    let (code, said, _) = at("none", &["--json"]);
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(code == Some(1) && found["found"].is_null(), "{found}");
 }
 
 #[test]
@@ -224,7 +258,8 @@ fn the_silence_of_a_killed_host_shows_over_a_server_before_its_leases_expire() {
     });
     let middle = " by the clock of this machine, 6 changes behind: if it stays silent the lease expires in ";
     assert!(said.starts_with("lease 1: owner worker-1 has been silent for ") && said.contains(middle), "{said}");
-    assert!(said.ends_with(" s, then another host takes it, if one runs\n"), "{said}");
+    let next = "next: if no other host runs, start one: `changefeed run mailer ...`\n";
+    assert!(said.ends_with(&format!(" s, then another host takes it, if one runs\n{next}")), "{said}");
     let top = shop.run(&["top"], &["--once", "--interval", "100ms"]);
     assert_eq!(top.status.code(), Some(1));
     assert!(text(&top.stdout).contains("owner worker-1 has been silent for "), "{}", text(&top.stdout));

@@ -115,6 +115,73 @@ fn all_versions_from_the_beginning_is_refused_by_check_as_by_a_run() {
 }
 
 #[test]
+fn check_refuses_what_a_run_refuses_and_creates_nothing() {
+    let shop = Shop::served();
+    let store = shop.store();
+    let load = ["load", "--store", &store, "--container", "shop/orders", "--count", "1", "--retention", "10"];
+    assert_good(&run(&load));
+    shop.says(&["run"], &[&["--print"], &ONCE[..]].concat());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let refused: [(&[&str], &str); 11] = [
+        (&["--copy-to", "http://127.0.0.1:1/shop/x"], "nothing listens"),
+        (&["--copy-to", "shop/orders"], "this is the monitored container"),
+        (&["--copy-to", "shop/leases"], "this is the lease container"),
+        (&["--copy-to", "shop/dead", "--dead-letters", "shop/dead"], "this is the dead-letter container"),
+        (&["--print", "--metrics", &taken], "choose another address with --metrics"),
+        (&["--print", "--metrics", "0", "--metrics-key-file", "nofile"], "nofile"),
+        (&["--print", "--all-versions"], "was made for LatestVersion mode"),
+        (&["--print", "--dead-letters", "shop/orders"], "pass another container to --dead-letters"),
+        (&["--print", "--dead-letters", "shop/leases"], "pass another container to --dead-letters"),
+        (&["--print", "--max-items", "0"], "--max-items must be at least 1"),
+        (&["--webhook", "http://example.com/hook"], "use https://"),
+    ];
+    for (options, problem) in refused {
+        for more in [&["--check"][..], &["--once"]] {
+            let output = shop.run(&["run"], &[options, more].concat());
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{options:?} {more:?}: {said}");
+            assert!(said.contains(problem), "{options:?} {more:?}: {said}");
+        }
+    }
+    let options = ["--copy-to", "shop/copies", "--dead-letters", "shop/dead", "--metrics", "0", "--check"];
+    let said = shop.says(&["run"], &options);
+    let expected =
+        "copies to shop/copies, which would be created; dead letters go to shop/dead, which would be created\n";
+    assert!(said.ends_with(expected), "{said}");
+    let checked = shop.json(&["run"], &options);
+    assert_eq!(checked["dead_letters"], "shop/dead, which would be created", "{checked}");
+    let missing = run(&["tail", "--store", &store, "--container", "shop/none", "--once"]);
+    assert!(text(&missing.stderr).ends_with("there are: shop/leases, shop/orders\n"), "{}", text(&missing.stderr));
+}
+
+#[test]
+fn nothing_is_announced_or_created_by_a_run_that_is_refused() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let refused: [(&[&str], &str); 4] = [
+        (&["--print", "--max-items", "0"], "error: --max-items must be at least 1\n"),
+        (
+            &["--print", "--expiration", "1s"],
+            "error: --expiration (1s) must be at least three times --renew-interval (20s)",
+        ),
+        (&["--print", "--all-versions", "--from", "beginning"], "--all-versions"),
+        (
+            &["--webhook", "ftp://example.com"],
+            "error: --webhook ftp://example.com/: pass a URL that begins with https://\n",
+        ),
+    ];
+    for (options, problem) in refused {
+        let output = shop.run(&["run"], options);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
+        assert!(said.contains(problem) && !said.contains("first start"), "{options:?}: {said}");
+    }
+    let lag = shop.run(&["lag"], &[]);
+    assert!(text(&lag.stderr).contains("there is no container shop/leases"), "{}", text(&lag.stderr));
+}
+
+#[test]
 fn a_host_owns_no_more_leases_than_max_leases_allows() {
     let shop = Shop::served();
     shop.load(4);
@@ -271,9 +338,9 @@ fn leases_are_looked_for_and_renewed_as_often_as_the_intervals_say() {
     let seconds = seconds_until(&shop, &["--renew-interval", "100ms"], "write", 80.0);
     assert!(seconds < 40, "{seconds} s");
     let refused = shop.run(&["run"], &["--print", "--check", "--renew-interval", "4s"]);
-    assert!(text(&refused.stderr).contains("(10s) must be at least three times the renew interval (4s)"));
+    assert!(text(&refused.stderr).contains("--expiration (10s) must be at least three times --renew-interval (4s)"));
     let refused = shop.run(&["run"], &["--print", "--check", "--acquire-interval", "11s"]);
-    assert!(text(&refused.stderr).contains("the acquire interval (11s) must not exceed"));
+    assert!(text(&refused.stderr).contains("--acquire-interval (11s) must not exceed"));
 }
 
 #[test]

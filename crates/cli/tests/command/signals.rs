@@ -8,7 +8,7 @@ use std::{
 };
 
 use changefeed::{
-    core::Container,
+    core::{Clock as _, Container, SystemClock},
     lease::prefix::LeasePrefix,
     remote::{EMULATOR_KEY, Server},
 };
@@ -139,6 +139,21 @@ fn a_signal_before_it_has_caught_up_hands_over_what_it_holds() {
 }
 
 #[test]
+fn two_signals_at_once_are_one_request_and_leases_are_handed_over() {
+    let shop = Shop::served();
+    shop.load(1);
+    let options = ["--exec", "touch called; sleep 0.5", "--from", "beginning", "--log", "off"];
+    let host = spawn(shop.command(&["run"], &options));
+    eventually("a call", || shop.folder.path().join("called").exists());
+    // As `timeout` does: the process, then its group.
+    send("TERM", &host);
+    send("INT", &host);
+    let (status, said) = ended(host);
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+    assert_eq!(Leases::of(&shop).owners(), vec![Value::Null; 4], "another host can take them at once");
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     let shop = Shop::served();
     shop.load(1);
@@ -147,7 +162,9 @@ fn a_second_signal_ends_it_at_once() {
     let host = spawn(shop.command(&["run"], &options));
     eventually("a call", || shop.folder.path().join("called").exists());
     send("TERM", &host);
-    // The same signal twice in a row may arrive as one.
+    // Signals within a second of the first count as one request; the same signal twice in a row may arrive as one.
+    let sent = SystemClock.wall().as_millis();
+    eventually("a second that passes", || SystemClock.wall().as_millis() > sent + 1100);
     send("INT", &host);
     let (status, said) = ended(host);
     let expected = "ended at once, as asked twice: other hosts get the leases of this one when these have expired\n";

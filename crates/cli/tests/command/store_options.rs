@@ -284,5 +284,5 @@ fn every_sub_command_on_a_processor_finds_leases_in_another_store() {
     }
     let check = ["--print", "--check", "--log", "warn"];
     assert!(shop.says(&["run"], &with(&elsewhere, &check)).contains("it has run before and goes on where it was"));
-    assert!(shop.says(&["run"], &check).contains("shop/leases would be made"));
+    assert!(shop.says(&["run"], &check).contains("shop/leases would be created"));
 }

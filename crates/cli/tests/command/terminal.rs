@@ -121,12 +121,7 @@ fn what_people_read_fits_eighty_columns_and_forty() {
     assert_eq!(lines(40, &on(&store, &["lag", "mailer"])), expected);
     let sentence = ["lease 0: caught up; nobody owns it: the", "  next host takes it"];
     assert_eq!(lines(40, &on(&store, &["explain", "mailer", "--lease", "0"])), sentence);
-    let ranges = [
-        "ID  FROM           TO            PARENTS",
-        " 0                 0FFFFFFFFFFF  -",
-        "                   FFFFFFFFFFFF",
-        "                   FFFFFFFF",
-    ];
+    let ranges = ["range 0", "  from -", "  to   0FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF", "range 1"];
     assert_eq!(lines(40, &["ranges", "--store", &store, "--container", "shop/orders"])[..4], ranges);
     let refused = lines(40, &on(&store, &["explain", "mailer", "--lease", "9"]));
     assert_eq!(refused, ["error: there is no lease 9; there are:", "  0, 1, 2, 3"]);
@@ -184,7 +179,7 @@ fn where_there_is_no_terminal_a_sentence_is_one_line_and_there_are_no_escapes() 
         assert!(!said.contains('\x1b') && !said.contains('\r'), "{args:?}: {said}");
     }
     let explained = text(&run(&on(&store, &["explain", "mailer"])).stdout);
-    assert_eq!(explained.lines().count(), 4, "{explained}");
+    assert_eq!(explained.lines().count(), 5, "four leases, and what to do next: {explained}");
 }
 
 #[test]

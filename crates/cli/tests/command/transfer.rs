@@ -178,8 +178,7 @@ fn a_run_once_whose_reader_goes_away_says_that_it_has_not_caught_up_and_loses_no
     reader.read_line(&mut String::new()).unwrap();
     drop(reader);
     let (status, said) = ended(child);
-    let expected =
-        "stopped before it had caught up, since the reader of stdout has gone: the next run delivers the rest\n";
+    let expected = "stopped before it had caught up, since stdout is closed: the next run delivers the rest\n";
     assert_eq!((status.code(), said.as_str()), (Some(1), expected));
 
     let lag = shop.json(&["lag"], &[])["total"].as_u64().unwrap();
@@ -192,14 +191,29 @@ fn a_run_once_whose_reader_goes_away_says_that_it_has_not_caught_up_and_loses_no
 }
 
 #[test]
+fn a_run_that_cannot_print_ends_with_an_error() {
+    let shop = Shop::in_folder();
+    shop.load(3);
+    for once in [&["--once"][..], &[]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let options = [&["--print", "--from", "beginning", "--log", "off"], once].concat();
+        let run = shop.command(&["run"], &options).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let (status, said) = ended(run);
+        assert_eq!(status.code(), Some(2), "{said}");
+        assert!(said.contains("error: write to stdout: No space left on device"), "{said}");
+    }
+    assert_eq!(shop.json(&["lag"], &[])["total"], 3, "nothing was checkpointed");
+}
+
+#[test]
 fn run_check_changes_nothing() {
     let shop = Shop::in_folder();
     shop.load(3);
     let said = shop.says(&["run"], &["--print", "--check"]);
     assert_eq!(
         said,
-        "processor mailer on shop/orders, 4 ranges, leases in shop/leases: shop/leases would be made, and the processor \
-         begin at --from; prints each change\n"
+        "processor mailer on shop/orders, 4 ranges, leases in shop/leases: shop/leases would be created, and the \
+         processor begin at --from; prints each change\n"
     );
     let checked = shop.json(&["run"], &["--exec", "cat", "--check"]);
     assert_eq!((checked["processor"].as_str(), checked["ranges"].as_u64()), (Some("mailer"), Some(4)));

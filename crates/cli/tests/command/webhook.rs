@@ -151,7 +151,7 @@ fn errors_that_others_read_name_the_receiver_without_the_secrets_of_its_url() {
     let mut explained = String::new();
     eventually("a failed attempt", || {
         explained = text(&shop.run(&["explain"], &[]).stdout);
-        explained.contains(&format!("{origin} answered 500 Internal Server Error"))
+        explained.contains(&format!("{origin} answered 500 Internal Server Error\n"))
     });
     assert!(!explained.contains("c2VjcmV0") && !explained.contains("/hook"), "{explained}");
     host.stop();

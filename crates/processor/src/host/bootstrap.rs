@@ -93,6 +93,19 @@ impl<'a> Bootstrap<'a> {
         }
     }
 
+    /// Refuses what [`run`](Self::run) would refuse, as far as reading tells; writes nothing.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub(crate) async fn check(&self) -> Result<()> {
+        account_host::check(self.name, self.monitored.identity(), self.store).await?;
+        self.check_leases(&self.store.list().await?)?;
+        match self.read_info().await? {
+            Some((info, _)) => self.is_of_store(&info).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Where each range began, if the leases were created already.
     async fn created(&self) -> Result<Option<StartPositions>> {
         let Some((info, etag)) = self.read_info().await? else { return Ok(None) };
@@ -103,9 +116,23 @@ impl<'a> Bootstrap<'a> {
 
     /// Refuses positions of another store: a store that was restored or replaced has other changes under the same LSNs.
     async fn check_store(&self, info: &InfoDocument, etag: &ETag) -> Result<()> {
+        if !self.is_of_store(info)? {
+            let mut info = info.clone();
+            info.set_store(self.monitored.identity().store.as_str());
+            let id = self.store.prefix().info_id();
+            let field = self.store.partition_key_field(&id);
+            // Another host or an operator may be faster; the next start tries again.
+            drop(self.store.replace_raw(&id, field.as_deref(), info.to_json(), etag).await);
+        }
+        Ok(())
+    }
+
+    /// Whether the leases name the store; `false` if they name none.
+    fn is_of_store(&self, info: &InfoDocument) -> Result<bool> {
         let store = self.monitored.identity().store.as_str();
         match info.store() {
-            Some(known) if known == store => Ok(()),
+            None => Ok(false),
+            Some(known) if known == store => Ok(true),
             Some(known) => Err(Error::new(
                 ErrorKind::ForeignContinuation,
                 format!(
@@ -115,15 +142,6 @@ impl<'a> Bootstrap<'a> {
                     self.monitored.identity().container_name
                 ),
             )),
-            None => {
-                let mut info = info.clone();
-                info.set_store(store);
-                let id = self.store.prefix().info_id();
-                let field = self.store.partition_key_field(&id);
-                // Another host or an operator may be faster; the next start tries again.
-                drop(self.store.replace_raw(&id, field.as_deref(), info.to_json(), etag).await);
-                Ok(())
-            }
         }
     }
 

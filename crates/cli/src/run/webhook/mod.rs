@@ -142,7 +142,9 @@ impl Webhook {
         }
         let answer = answer.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let shown: String = String::from_utf8_lossy(&answer).chars().take(SHOWN_OF_AN_ANSWER).collect();
-        Err(DelegateError::new(format!("{} answered {}: {}", origin(&self.url), describe(status), shown.trim())))
+        // An answer that is empty or too large is not shown.
+        let shown = if shown.trim().is_empty() { String::new() } else { format!(": {}", shown.trim()) };
+        Err(DelegateError::new(format!("{} answered {}{shown}", origin(&self.url), describe(status))))
     }
 
     fn failed(&self, error: &hyper_util::client::legacy::Error) -> DelegateError {

@@ -21,6 +21,8 @@ pub(super) struct Evidence<'a> {
     pub(super) failures: u32,
     /// How many changes lie behind the checkpoint.
     pub(super) changes: u64,
+    /// Id and LSN of the first of them, if its batch fails.
+    pub(super) next: Option<String>,
     /// Whether the container never had a change.
     pub(super) untouched: bool,
     /// Whether the checkpoint has left the retention.
@@ -134,6 +136,8 @@ fn working(evidence: &Evidence<'_>, owner: &str, waiting: &str) -> (Cause, Strin
     if let Some((throttled, error)) = &evidence.unreadable {
         return (feed_failure(*throttled), format!("owned by {owner}; the feed cannot be read: {error}"));
     }
+    let with_next = evidence.next.as_ref().map(|next| format!("{waiting}, the first is {next}"));
+    let waiting = with_next.as_deref().unwrap_or(waiting);
     if let Some(status) = &evidence.status {
         return busy(status, owner, waiting);
     }
@@ -235,6 +239,7 @@ mod tests {
             status: None,
             failures: 0,
             changes: 7,
+            next: None,
             untouched: false,
             expired: false,
             unreadable: None,
@@ -270,6 +275,11 @@ mod tests {
                 Evidence { status: Some(retrying()), failures: 3, ..evidence() },
                 Cause::Retrying,
                 "7 changes behind; the delegate on a fails, retry 3 of 5: smtp: down",
+            ),
+            (
+                Evidence { status: Some(retrying()), next: Some("o-1 at lsn 4".to_owned()), ..evidence() },
+                Cause::Retrying,
+                "7 changes behind, the first is o-1 at lsn 4; the delegate on a fails, retry 3 of 5: smtp: down",
             ),
             (
                 Evidence { failures: 2, ..evidence() },

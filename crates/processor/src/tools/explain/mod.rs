@@ -5,7 +5,7 @@ mod classify;
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Container, ErrorKind, Result, Timestamp};
+use changefeed_core::{Container, ErrorKind, ReadChanges, Result, Timestamp};
 use serde::Serialize;
 
 pub use self::cause::Cause;
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     join::join_bounded,
     lease::{
-        document::LeaseDocument,
+        document::{LeaseDocument, Status},
         prefix::LeaseToken,
         store::{Listing, StoredLease},
         timing::LeaseTiming,
@@ -159,15 +159,23 @@ impl Explain {
             Err(error) => return Err(error),
         };
         let (backlog, expired) = measured;
+        let status = lease.status();
+        let is_failing =
+            matches!(status, Some(Status::Retrying { .. } | Status::Outage { .. })) || lease.attempts().count > 0;
+        let next = match is_failing && unreadable.is_none() {
+            true => next_change(snapshot, &lease).await,
+            false => None,
+        };
         let evidence = Evidence {
             owner: lease.owner.as_deref(),
             gone: lease.is_gone(),
             paused: lease.is_paused(),
             split: snapshot.is_split(&lease),
             hand_over: lease.hand_over().map(|asked| asked.to),
-            status: lease.status(),
+            status,
             failures: lease.attempts().count,
             changes: backlog.changes,
+            next,
             untouched: backlog.untouched,
             expired,
             unreadable,
@@ -177,6 +185,20 @@ impl Explain {
         let (cause, sentence) = classify(&evidence);
         Ok(Explanation { lease: lease.token.clone(), owner: lease.owner.clone(), cause, sentence })
     }
+}
+
+/// Id and LSN of the first change after the checkpoint of a lease; none if it cannot be read, which is no reason to explain
+/// nothing.
+async fn next_change(snapshot: &Snapshot, lease: &LeaseDocument) -> Option<String> {
+    for range_from in snapshot.ranges_from(lease) {
+        let Some(start) = range_from.start else { continue };
+        let request = ReadChanges::new(range_from.range, start).mode(lease.mode.unwrap_or_default()).max_items(1);
+        let page = snapshot.monitored.read_changes(request).await.ok()?.into_value();
+        if let Some(first) = page.changes.first() {
+            return Some(format!("{} at lsn {}", first.id, first.lsn));
+        }
+    }
+    None
 }
 
 fn broken(snapshot: &Snapshot) -> impl Iterator<Item = Explanation> {
