@@ -7,8 +7,8 @@ use changefeed_core::{Container, Error, ErrorKind, Mode, Result, StartFrom};
 use crate::{
     backoff::Backoff,
     delegate::{
-        AcceptsMode, AllVersions, AutomaticCheckpoints, BatchResult, CheckpointMode, Closure, DelegateError, Latest,
-        ManualCheckpoints,
+        AcceptsMode, AllVersions, AutomaticCheckpoints, CheckpointMode, Closure, DelegateError, IntoBatchResult,
+        Latest, ManualCheckpoints,
     },
     delivery::dead_letter::DeadLetter,
     lease::{
@@ -119,9 +119,13 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// Where a processor begins that was never started before: a [`StartFrom`], a
-    /// [`Timestamp`](changefeed_core::Timestamp) or a [`SystemTime`](std::time::SystemTime). Default: now.
-    pub fn start_from(mut self, start: impl Into<StartFrom>) -> Self {
+    /// Sets where a processor begins that was never started before: a [`StartFrom`], a
+    /// [`Timestamp`](changefeed_core::Timestamp), a [`SystemTime`](std::time::SystemTime) or a
+    /// [`Continuation`](changefeed_core::Continuation). Default: now.
+    pub fn start_from<S>(mut self, start: S) -> Self
+    where
+        S: Into<StartFrom>, // a `StartFrom`, `Timestamp`, `SystemTime` or `Continuation`
+    {
         self.options.start = start.into();
         self
     }
@@ -303,17 +307,27 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// Finishes the processor with its delegate.
+    /// Finishes the processor with its delegate: an async function or closure that takes the changes and a context. `?`
+    /// works in it on errors that are `Send` and `Sync`, `anyhow::Error` included.
+    ///
+    /// | if the compiler says | then |
+    /// |---|---|
+    /// | `expected … to be a future that resolves to Result<_, DelegateError>, but it resolves to Result<_, …>` | the function returns another error type: pass it as [`delegate_fn(handle)`](crate::delegate_fn) |
+    /// | `mismatched types … expected DelegateError, found anyhow::Error`, at `bail!`, `ensure!` or `Err(…)` | write `Err(anyhow!(…))?` or `return Err(anyhow!(…).into())`, or use [`delegate_fn`](crate::delegate_fn) |
+    /// | `type mismatch in closure arguments … expected Context, found ManualContext` | call [`manual_checkpoints`](Self::manual_checkpoints) before `build` |
+    /// | `type mismatch in closure arguments … expected ManualContext, found Context` | the delegate of a processor with manual checkpoints takes a [`ManualContext`](crate::ManualContext) |
+    /// | `type annotations needed` | name the types of both parameters: `\|orders: Changes<Order>, ctx: Context\|` |
     ///
     /// # Errors
     /// `InvalidArgument` for options that make no sense; the message names the fix.
     pub fn build<F, I, Fut, R>(self, delegate: F) -> Result<Processor>
     where
-        F: Fn(I, C::Context) -> Fut + Send + Sync + 'static,
+        // The compiler shows these lines, with their comments, to a user whose delegate does not fit.
+        F: Fn(I, C::Context) -> Fut + Send + Sync + 'static, // `Context`; `ManualContext` after `.manual_checkpoints()`
         I: AcceptsMode<M>,
         C: CheckpointMode,
-        Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
-        R: Into<BatchResult> + 'static,
+        Fut: Future<Output = Result<R, DelegateError>> + Send + 'static, // another error: `build(delegate_fn(handle))`
+        R: IntoBatchResult + 'static,
     {
         self.options.check(self.mode)?;
         LeasePrefix::new(&self.name, self.monitored.identity())?;

@@ -60,8 +60,10 @@
 //! same feed range wait. With [`DeadLetter`], the items that still fail after five attempts are stored in the dead-letter
 //! container, and the others of the batch are delivered.
 //!
-//! A delegate may fail with any error: `?` works on those of the standard library, on boxed ones and on `anyhow::Error`.
-//! Both anyhow and this crate have a `Context`: import that of anyhow as `use anyhow::Context as _`.
+//! In a delegate, `?` works on every error that is `Send` and `Sync`: those of the standard library, boxed ones and
+//! `anyhow::Error`. A delegate itself returns a [`DelegateError`]; a function that returns another error type, such as
+//! `anyhow::Result<()>`, becomes a delegate with [`delegate_fn`]. `anyhow::bail!` needs it, too; without it, write
+//! `Err(anyhow!("…"))?`. Both anyhow and this crate have a `Context`: import that of anyhow as `use anyhow::Context as _`.
 //!
 //! # Options
 //!
@@ -165,8 +167,8 @@ pub use self::{
     dead_letter_document::DeadLetterDocument,
     delegate::{
         AcceptsMode, AllVersions, AutomaticCheckpoints, BatchResult, ChangeInfo, Changes, CheckpointMode, Context,
-        DelegateError, ErrorAt, Input, ItemResult, Latest, ManualCheckpoints, ManualContext, RawChanges, Version,
-        Versions,
+        DelegateError, ErrorAt, Input, IntoBatchResult, IntoDelegateError, ItemResult, Latest, ManualCheckpoints,
+        ManualContext, RawChanges, Version, Versions, delegate_fn,
     },
     delivery::dead_letter::DeadLetter,
     health::{Health, HostState, LeaseHealth, OwnedLease},
