@@ -1,8 +1,8 @@
-//! A change feed processor, modelled on that of Azure Cosmos DB. It delivers the changes of a container to your code, at
-//! least once and in order per partition key. All hosts that you start share the work; after a crash another host resumes
-//! at the last checkpoint.
+//! A change feed processor, modelled on that of Azure Cosmos DB. Your code receives each item of a container that was
+//! inserted or updated, at its newest version, at least once and in order per partition key. All hosts that you start share
+//! the work; after a crash another host resumes at the last checkpoint.
 //!
-//! In latest-version mode, the default, an item that changes twice quickly may arrive once, at its newest version;
+//! In latest-version mode, the default, an item that changes twice quickly may arrive once, and deletes do not arrive;
 //! [`ProcessorBuilder::all_versions`] delivers every version and delete.
 //!
 //! # Overview
@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! A *processor* is a name, a monitored container and a lease container. Every processor receives every change. The *hosts*
+//! A *processor* is a name, a monitored container and a lease container. Every processor receives all changes. The *hosts*
 //! of a processor are started under the same processor name and different instance names, in one process or in many. They
 //! share its *leases*, one for each feed range of the monitored container. A lease stores how far its range was handled.
 //!
