@@ -251,13 +251,7 @@ impl Engine {
         self.threads.shared.ask(Command::Expire).await?
     }
 
-    /// The former name of [`Engine::expire`].
-    #[doc(hidden)]
-    pub async fn tidy(&self) -> Result<()> {
-        self.expire().await
-    }
-
-    /// What is wrong with the store, if anything.
+    /// Returns what is wrong with the store, if anything.
     pub fn health(&self) -> Health {
         self.threads.inner().health.health()
     }
