@@ -191,3 +191,18 @@ impl fmt::Display for Failure {
         }
     }
 }
+impl Failure {
+    /// What failed, for the log.
+    pub(crate) fn operation(&self) -> &'static str {
+        match self {
+            Self::Delegate(_) => "delegate call",
+            Self::Feed(_) => "feed read",
+            Self::Lease(_) => "lease write",
+            Self::DeadLetter(_) => "dead-letter write",
+            Self::Balancer(_) => "lease balancing",
+            Self::Split(_) => "lease replacement",
+            Self::Panic(_) => "host or store",
+        }
+    }
+}
+

@@ -187,7 +187,7 @@ fn log_error(report: &ErrorReport) {
             %error,
             "batch failed"
         ),
-        None => tracing::warn!(lease, %error, "operation failed"),
+        None => tracing::warn!(lease, %error, "{} failed", report.failure.operation()),
     }
 }
 

@@ -193,12 +193,30 @@ impl Processor {
         };
         let process = runtime.process().filter(|_| leases.capabilities().in_process);
         let session = Session::new(process, runtime.random());
-        let start_positions = bootstrap.run().await?;
         let store = LeaseStore::new(leases, prefix)?.of_process(session.process());
-        let store = Arc::new(match takeover {
-            Takeover::AfterExpiration => store,
-            Takeover::ByStoreTime => store.with_store_time().await?,
-        });
+        let span = tracing::info_span!("processor", processor = %self.name, instance = %self.instance);
+        let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
+        let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
+        let prepare = async {
+            let start_positions = bootstrap.run().await?;
+            let store = match takeover {
+                Takeover::AfterExpiration => store,
+                Takeover::ByStoreTime => store.with_store_time().await?,
+            };
+            Ok((start_positions, Arc::new(store)))
+        };
+        let (start_positions, store) = match prepare.instrument(span.clone()).await {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                notifier.stopped();
+                tokio::select! {
+                    biased;
+                    () = all_fired(&received) => {}
+                    () = runtime.sleep(options.stop_deadline) => {}
+                }
+                return Err(error);
+            }
+        };
         let (stop_deadline, signals, stop_report) = (options.stop_deadline, Signals::default(), StopReport::default());
         let context = Arc::new(HostContext {
             name: Arc::clone(&self.name),
@@ -209,7 +227,7 @@ impl Processor {
                 session: session.to_string(),
                 expiration: options.timing.expiration,
             }),
-            span: tracing::info_span!("processor", processor = %self.name, instance = %self.instance),
+            span,
             monitored_identity: Arc::new(monitored.identity().clone()),
             monitored,
             store,
@@ -226,8 +244,6 @@ impl Processor {
             signals: signals.clone(),
             stop_report: stop_report.clone(),
         });
-        let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
-        let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
         let finished = CancellationToken::new();
         notifier.record().lock().begin(HealthGauges::new(&self.name));
         let task = run_host(context, received, finished.clone());
@@ -254,6 +270,12 @@ pub(crate) enum Takeover {
     AfterExpiration,
     /// As soon as they have expired by the store's clock.
     ByStoreTime,
+}
+
+async fn all_fired(tokens: &[CancellationToken]) {
+    for token in tokens {
+        token.cancelled().await;
+    }
 }
 
 /// Runs a host to its end, then waits until async callbacks have received everything. `finished` fires however it ends.

@@ -4,14 +4,14 @@ mod shop;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
 
 use changefeed::{
-    Processor,
+    Notification, Processor,
     core::{Container, ErrorKind},
 };
 use changefeed_testkit::faulty::{Call, Fault, FaultPlan, Faulty};
@@ -59,6 +59,28 @@ async fn a_start_gives_up_on_a_store_that_stays_away() {
         shop.processor("worker-1").build(|_: changefeed::RawChanges, _: changefeed::Context| async { Ok(()) });
     let error = processor.expect("build").start().await.expect_err("a store that is away");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_async_callback_receives_the_errors_of_a_start_that_fails() {
+    let shop = Shop::new(1).await;
+    let leases = faulty(&shop.leases, |_: &Call<'_>| Fault::Panic);
+    let shop = Shop { leases, ..shop };
+    let received: Arc<Mutex<Vec<String>>> = Arc::default();
+    let kept = Arc::clone(&received);
+    let builder = shop.processor("worker-1").on_notification_async(move |notification| {
+        let kept = Arc::clone(&kept);
+        async move {
+            tokio::task::yield_now().await;
+            if let Notification::Error(report) = notification {
+                kept.lock().expect("lock").push(report.failure.to_string());
+            }
+        }
+    });
+    let processor = builder.build(|_: changefeed::RawChanges, _: changefeed::Context| async { Ok(()) });
+    processor.expect("build").start().await.expect_err("the store panics");
+    let received = received.lock().expect("lock").clone();
+    assert!(received.len() == 1 && received[0].contains("the store of leases panicked"), "{received:?}");
 }
 
 #[tokio::test(start_paused = true)]

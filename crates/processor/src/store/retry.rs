@@ -38,7 +38,10 @@ impl RetryBackend {
             failures += 1;
             match answer {
                 Err(error) if error.kind().is_transient() && error.effect() == Effect::None && failures < TRIES => {
-                    self.runtime.sleep(PAUSE.after(failures, self.runtime.random())).await;
+                    let pause = PAUSE.after(failures, self.runtime.random());
+                    let container = &self.identity().container_name;
+                    tracing::info!(container, attempt = failures, ?pause, %error, "request to the store failed, retrying");
+                    self.runtime.sleep(pause).await;
                 }
                 answer => return answer,
             }
