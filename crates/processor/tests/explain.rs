@@ -40,7 +40,7 @@ async fn from_no_data_to_caught_up() {
     running.stop().await.expect("stop");
     shop.write(0..3, 2).await;
     let explanation = shop.until_cause(Cause::Unowned).await;
-    assert!(explanation.sentence.starts_with("nobody owns it, 3 changes behind"), "{}", explanation.sentence);
+    assert!(explanation.sentence.starts_with("no host owns it, 3 changes behind"), "{}", explanation.sentence);
 }
 
 #[tokio::test(start_paused = true)]

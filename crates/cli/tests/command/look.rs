@@ -40,10 +40,10 @@ fn explain_names_the_cause_and_the_exit_code_says_whether_to_act() {
     shop.load(20);
     shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
     let idle = shop.run(&["explain"], &["--lease", "0"]);
-    assert_eq!(idle.status.code(), Some(1), "nobody owns it");
+    assert_eq!(idle.status.code(), Some(1), "no host owns it");
     assert_eq!(
         text(&idle.stdout),
-        "lease 0: nobody owns it, nothing waits: start a host, or see why those that run do not take it\n"
+        "lease 0: no host owns it, nothing waits: start a host, or see why those that run do not take it\n"
     );
 
     let host = shop.host("worker-1", &["--exec", "exit 3"]);

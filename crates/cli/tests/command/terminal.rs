@@ -120,7 +120,7 @@ fn what_people_read_fits_eighty_columns_and_forty() {
     ];
     assert_eq!(lines(40, &on(&store, &["lag", "mailer"])), expected);
     let sentence =
-        ["lease 0: nobody owns it, nothing waits:", "  start a host, or see why those that", "  run do not take it"];
+        ["lease 0: no host owns it, nothing waits:", "  start a host, or see why those that", "  run do not take it"];
     assert_eq!(lines(40, &on(&store, &["explain", "mailer", "--lease", "0"])), sentence);
     let ranges = [
         "ID  FROM           TO            PARENTS",

@@ -81,11 +81,11 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> (Cause, String) {
 fn unowned(evidence: &Evidence<'_>, waiting: &str) -> (Cause, String) {
     match evidence.split {
         true => {
-            (Cause::SplitPending, format!("its range was split or merged and nobody owns it, {waiting}: start a host"))
+            (Cause::SplitPending, format!("its range was split or merged and no host owns it, {waiting}: start a host"))
         }
         false => (
             Cause::Unowned,
-            format!("nobody owns it, {waiting}: start a host, or see why those that run do not take it"),
+            format!("no host owns it, {waiting}: start a host, or see why those that run do not take it"),
         ),
     }
 }
@@ -280,12 +280,12 @@ mod tests {
             (
                 free(),
                 Cause::Unowned,
-                "nobody owns it, 7 changes behind: start a host, or see why those that run do not take it",
+                "no host owns it, 7 changes behind: start a host, or see why those that run do not take it",
             ),
             (
                 Evidence { split: true, ..free() },
                 Cause::SplitPending,
-                "its range was split or merged and nobody owns it, 7 changes behind: start a host",
+                "its range was split or merged and no host owns it, 7 changes behind: start a host",
             ),
             (
                 Evidence { split: true, ..evidence() },
