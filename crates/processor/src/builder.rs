@@ -203,7 +203,16 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// How long a read of the feed may take; then it fails, is reported and repeated. Default: 65 s.
+    /// Sets how long a start keeps retrying, with back-off, while a store is unavailable or throttled; then
+    /// [`Processor::start`] returns the error of the store. A store that names a time to wait is waited for, within this
+    /// limit. A request under way is not interrupted. [`Processor::run_until_caught_up`] retries its listings of leases for
+    /// as long. A host that runs retries without limit. Zero retries nothing. Default: 10 s.
+    pub fn start_timeout(mut self, timeout: Duration) -> Self {
+        self.options.start_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a read of the feed may take; then it fails, is reported and repeated. Default: 65 s.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.options.read_timeout = timeout;
         self

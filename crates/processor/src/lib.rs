@@ -90,6 +90,7 @@
 //! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 20, 60 s; over a server 2, 3, 10 s | shorter finds crashes earlier and writes more |
 //! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s; 60 s with wake-ups | with wake-ups only in case one is lost |
 //! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
+//! | [`start_timeout`](ProcessorBuilder::start_timeout) | 10 s | raise it if hosts are started together with their store |
 //! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |
 //! | [`stop_deadline`](ProcessorBuilder::stop_deadline) | 30 s | below the time that your scheduler leaves a process |
 //! | [`on_notification`](ProcessorBuilder::on_notification), [`on_notification_async`](ProcessorBuilder::on_notification_async), [`on_error`](ProcessorBuilder::on_error), [`on_lease_acquired`](ProcessorBuilder::on_lease_acquired), [`on_lease_released`](ProcessorBuilder::on_lease_released) | none | for metrics and alerts; [`Running::notifications`] is the same as a stream |
@@ -119,7 +120,8 @@
 //! (processor, instance, lease, attempt, first_lsn, last_lsn, items). If items carry the trace context of their writer, as
 //! a member `traceparent` of the form that W3C Trace Context defines, the span has those of the batch in `traceparents`,
 //! separated by commas, 32 at most. Levels: `warn` for failures, stalled leases, dead letters, outages and slow calls,
-//! `error` for a host that died, `info` for leases that come and go, `debug` for leases that caught up.
+//! `error` for a host that died, `info` for leases that come and go and for requests that a start repeats, `debug` for leases
+//! that caught up.
 
 #[cfg(feature = "admin")]
 mod admin;

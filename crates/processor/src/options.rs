@@ -53,6 +53,10 @@ pub(crate) struct Options {
     pub(crate) delegate_timeout: Option<Duration>,
     pub(crate) slow_after: Option<Duration>,
     pub(crate) read_timeout: Duration,
+/// How long a start waits for a store, without an option: longer than a server takes to restart, and short enough that a
+/// wrong address is noticed.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
     pub(crate) stop_deadline: Duration,
     pub(crate) max_leases: Option<usize>,
     pub(crate) max_concurrent_calls: Option<usize>,
@@ -68,6 +72,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             start: StartFrom::Now,
+    pub(crate) start_timeout: Duration,
             timing: LeaseTiming::REMOTE,
             poll_interval: POLL_INTERVAL,
             max_items: 1000,
@@ -94,6 +99,7 @@ impl Default for Options {
 
 impl Options {
     /// What the state of a lease needs to know.
+            start_timeout: START_TIMEOUT,
     pub(crate) fn settings(&self) -> Settings {
         let letters = self.dead_letter.as_ref();
         Settings {
@@ -121,6 +127,7 @@ impl Options {
     }
 
     /// How long a delegate call runs before it is reported as slow.
+                crashes: letters.map_or(DeadLetter::CRASHES, |letters| letters.crashes),
     pub(crate) fn slow_after(&self) -> Duration {
         self.slow_after.or(self.delegate_timeout.map(|limit| limit / 2)).unwrap_or(SLOW_AFTER)
     }

@@ -42,6 +42,10 @@ use crate::{
 /// For so long a start that is not wanted any more may go on: leases are created under a lock that others wait for.
 const START_GRACE: Duration = Duration::from_secs(5);
 
+/// For so long a start repeats a single request: it may be one under the bootstrap lock, which becomes stale. Then all of the
+/// bootstrap is repeated.
+const REQUEST_RETRY: Duration = Duration::from_secs(3);
+
 /// A change feed processor, ready to be started. See
 /// [`ProcessorBuilder`](crate::ProcessorBuilder) for its options.
 ///
@@ -83,7 +87,8 @@ pub struct Processor {
 
 impl Processor {
     /// Starts a host: creates the leases if there are none, and begins to acquire its share of them. From the moment this
-    /// first returns, no change is lost. Requests that a store refuses are repeated for some seconds.
+    /// first returns, no change is lost. Requests that a store refuses are repeated, see
+    /// [`ProcessorBuilder::start_timeout`](crate::ProcessorBuilder::start_timeout).
     ///
     /// After a stop the processor can be started again. For several hosts in one process, build one processor for each.
     ///
@@ -183,10 +188,11 @@ impl Processor {
         });
         let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
         // Later a refused request is repeated in the next cycle; here it would fail the start.
+        let retry = options.start_timeout.min(REQUEST_RETRY);
         let bootstrap = Bootstrap {
             name: &self.name,
-            store: &LeaseStore::new(RetryBackend::container(&leases, &runtime), prefix.clone())?,
-            monitored: &RetryBackend::container(&monitored, &runtime),
+            store: &LeaseStore::new(RetryBackend::container(&leases, &runtime, retry), prefix.clone())?,
+            monitored: &RetryBackend::container(&monitored, &runtime, retry),
             runtime: &runtime,
             start: &options.start,
             mode: self.mode,
@@ -198,7 +204,7 @@ impl Processor {
         let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
         let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
         let prepare = async {
-            let start_positions = bootstrap.run().await?;
+            let start_positions = bootstrap.run_within(options.start_timeout).await?;
             let store = match takeover {
                 Takeover::AfterExpiration => store,
                 Takeover::ByStoreTime => store.with_store_time().await?,
