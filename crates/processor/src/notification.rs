@@ -116,6 +116,19 @@ impl Notification {
 }
 
 /// A failure and what it concerns.
+///
+/// ```
+/// use changefeed::{ErrorReport, Failure};
+///
+/// fn alert(report: &ErrorReport) {
+///     if let (Failure::Delegate(error), Some(batch)) = (&report.failure, &report.batch) {
+///         println!("attempt {} of LSNs {} to {} failed: {error}", batch.attempt, batch.first_lsn, batch.last_lsn);
+///     }
+/// }
+/// # fn example(builder: changefeed::ProcessorBuilder) -> changefeed::ProcessorBuilder {
+/// builder.on_error(alert)
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ErrorReport {
@@ -178,19 +191,6 @@ pub enum Failure {
     Panic(Arc<Error>),
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Delegate(error) => write!(f, "delegate: {error:?}"),
-            Self::Feed(error) => write!(f, "read the feed: {error:?}"),
-            Self::Lease(error) => write!(f, "write the lease: {error:?}"),
-            Self::DeadLetter(error) => write!(f, "write a dead letter: {error:?}"),
-            Self::Balancer(error) => write!(f, "balance leases: {error:?}"),
-            Self::Split(error) => write!(f, "replace a split lease: {error:?}"),
-            Self::Panic(error) => write!(f, "{error:?}"),
-        }
-    }
-}
 impl Failure {
     /// What failed, for the log.
     pub(crate) fn operation(&self) -> &'static str {
@@ -206,3 +206,16 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Delegate(error) => write!(f, "delegate: {error:?}"),
+            Self::Feed(error) => write!(f, "read the feed: {error:?}"),
+            Self::Lease(error) => write!(f, "write the lease: {error:?}"),
+            Self::DeadLetter(error) => write!(f, "write a dead letter: {error:?}"),
+            Self::Balancer(error) => write!(f, "balance leases: {error:?}"),
+            Self::Split(error) => write!(f, "replace a split lease: {error:?}"),
+            Self::Panic(error) => write!(f, "{error:?}"),
+        }
+    }
+}
