@@ -1,7 +1,7 @@
 //! One name for one account: leases of the same container under another account host are refused.
 //!
 //! The account host is part of every lease id. Hosts that knew one account by two names would not see each other's
-//! leases, and each group would process everything. Two first starts at the same time are told apart by their locks:
+//! leases, and each group would process everything. Two first starts at the same time are distinguished by their locks:
 //! each creates its own before it looks for those of others, so that at least one of them sees the other.
 
 use std::{collections::BTreeMap, time::Duration};
