@@ -1,4 +1,4 @@
-//! Quick start: every change of a container reaches your code.
+//! Quick start: your code receives the changed items of a container.
 //!
 //! Run it with `cargo run --release -p changefeed --example quickstart`.
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]

@@ -64,17 +64,17 @@ mod tests {
 
     #[test]
     fn long_lines_are_broken_between_words_and_short_ones_stay() {
-        let text = "lease 0: nobody owns it, nothing waits: start a host\n  a  table\n\n    item o-1: an error of many words\n";
+        let text = "lease 0: no host owns it, nothing waits: start a host\n  a  table\n\n    item o-1: an error of many words\n";
         let expected = "\
-lease 0: nobody owns it,
+lease 0: no host owns it,
   nothing waits: start a
   host
   a  table
 
-    item o-1: an error
-      of many words
+    item o-1: an error of
+      many words
 ";
-        assert_eq!(wrapped(text, Some(24)), expected);
+        assert_eq!(wrapped(text, Some(25)), expected);
         assert_eq!(wrapped(text, None), text);
         assert_eq!(wrapped(text, Some(80)), text);
         assert_eq!(wrapped("a-word-that-is-longer-than-a-line x", Some(9)), "a-word-that-is-longer-than-a-line\n  x");

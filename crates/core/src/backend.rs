@@ -117,7 +117,7 @@ impl Batch {
     /// How many writes a batch may hold, as in Azure Cosmos DB.
     pub const MAX_WRITES: usize = 100;
 
-    /// A batch of one.
+    /// Creates a batch of one write.
     pub fn single(partition_key: Option<PartitionKey>, write: Write) -> Self {
         Self { partition_key, writes: vec![write], return_items: false }
     }

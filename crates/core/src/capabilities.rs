@@ -28,40 +28,40 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A store that can do nothing of this.
+    /// Creates the capabilities of a store that has none of them.
     pub const fn new() -> Self {
         Self { split_on_demand: false, all_versions: false, wake_ups: false, range_parents: false, in_process: false }
     }
 
-    /// Whether physical ranges can be split on demand. Default: `false`.
+    /// Sets whether physical ranges can be split on demand. Default: `false`.
     #[must_use]
     pub const fn split_on_demand(mut self, can: bool) -> Self {
         self.split_on_demand = can;
         self
     }
 
-    /// Whether all-versions mode is supported. Default: `false`.
+    /// Sets whether all-versions mode is supported. Default: `false`.
     #[must_use]
     pub const fn all_versions(mut self, can: bool) -> Self {
         self.all_versions = can;
         self
     }
 
-    /// Whether `changed` returns when there is news. Default: `false`.
+    /// Sets whether `changed` returns when there is news. Default: `false`.
     #[must_use]
     pub const fn wake_ups(mut self, can: bool) -> Self {
         self.wake_ups = can;
         self
     }
 
-    /// Whether the ancestors of a range are known. Default: `false`.
+    /// Sets whether the ancestors of a range are known. Default: `false`.
     #[must_use]
     pub const fn range_parents(mut self, can: bool) -> Self {
         self.range_parents = can;
         self
     }
 
-    /// Whether the store runs in this process. Default: `false`.
+    /// Sets whether the store runs in this process. Default: `false`.
     #[must_use]
     pub const fn in_process(mut self, is: bool) -> Self {
         self.in_process = is;

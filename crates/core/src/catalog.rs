@@ -78,7 +78,7 @@ pub struct DatabaseSpec {
 }
 
 impl DatabaseSpec {
-    /// A database without further settings.
+    /// Creates the settings of a database without further settings.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), extra: serde_json::Map::new() }
     }
@@ -135,7 +135,7 @@ pub struct ContainerSpec {
 }
 
 impl ContainerSpec {
-    /// A container with one range, without time to live, latest versions only.
+    /// Creates the settings of a container with one range, without time to live, latest versions only.
     pub fn new(name: impl Into<String>, partition_key: PartitionKeyDefinition) -> Self {
         Self {
             name: name.into(),
@@ -156,12 +156,12 @@ pub struct Database {
 }
 
 impl Database {
-    /// The database `name` of `catalog`. It need not exist yet.
+    /// Returns the database `name` of `catalog`. It need not exist yet.
     pub fn new(catalog: Arc<dyn Catalog>, name: impl Into<Arc<str>>) -> Self {
         Self { catalog, name: name.into() }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -196,23 +196,23 @@ struct Given {
 }
 
 impl ContainerBuilder {
-    /// The path of the partition key, such as `/customer`. Default: `/id`.
+    /// Sets the path of the partition key, such as `/customer`. Default: `/id`.
     pub fn partition_key(self, path: &str) -> Self {
         self.definition(PartitionKeyDefinition::hash(path))
     }
 
-    /// The paths of a hierarchical partition key, from the widest to the narrowest. Default: `/id` alone.
+    /// Sets the paths of a hierarchical partition key, from the widest to the narrowest. Default: `/id` alone.
     pub fn hierarchical_partition_key<const N: usize>(self, paths: [&str; N]) -> Self {
         self.definition(PartitionKeyDefinition::hierarchical(paths))
     }
 
-    /// How many physical ranges a new container begins with. Default: 1.
+    /// Sets the number of physical ranges that a new container begins with. Default: 1.
     pub fn ranges(mut self, ranges: usize) -> Self {
         (self.spec.ranges, self.given.ranges) = (ranges, true);
         self
     }
 
-    /// How long items live. Default: without limit.
+    /// Sets how long items live. Default: without limit.
     pub fn time_to_live(mut self, time_to_live: TimeToLive) -> Self {
         (self.spec.time_to_live, self.given.time_to_live) = (time_to_live, true);
         self

@@ -74,7 +74,7 @@ impl ReadChanges {
     /// The default page bound.
     pub const DEFAULT_MAX_ITEMS: usize = 1000;
 
-    /// Latest versions in `range` from `start` on, at most 1,000 a page.
+    /// Reads latest versions in `range` from `start` on, at most 1,000 a page.
     pub fn new(range: FeedRange, start: impl Into<StartFrom>) -> Self {
         Self {
             range,
@@ -163,8 +163,8 @@ pub struct Change {
 }
 
 impl Change {
-    /// The item after the change as a value of the caller's type, without system members; `None` after a delete. See
-    /// [`parse_item`](crate::parse_item).
+    /// Returns the item after the change as a value of the caller's type, without system members; `None` after a
+    /// delete. See [`parse_item`](crate::parse_item).
     ///
     /// # Errors
     /// [`ErrorKind::BadJson`](crate::ErrorKind::BadJson) if the body does not fit the type.

@@ -36,22 +36,22 @@ pub struct Container {
 }
 
 impl Container {
-    /// A handle to the container that `backend` serves.
+    /// Creates a handle to the container that `backend` serves.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         Self { backend }
     }
 
-    /// The store that serves it.
+    /// Returns the store that serves it.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// Which container this is.
+    /// Returns which container this is.
     pub fn identity(&self) -> &ContainerIdentity {
         self.backend.identity()
     }
 
-    /// What its store can do.
+    /// Returns what its store can do.
     pub fn capabilities(&self) -> Capabilities {
         self.backend.capabilities()
     }

@@ -19,27 +19,27 @@ pub struct Continuation {
 }
 
 impl Continuation {
-    /// From a stored text. The store that reads it checks it.
+    /// Creates one from a stored text. The store that reads it checks it.
     pub fn from_token(token: impl Into<Arc<str>>) -> Self {
         Self { token: token.into(), container: None }
     }
 
-    /// A position made by the store of `container`.
+    /// Creates a position of the store of `container`.
     pub fn new(token: impl Into<Arc<str>>, container: ResourceId) -> Self {
         Self { token: token.into(), container: Some(container) }
     }
 
-    /// The position right after `lsn`, in the form of our own stores.
+    /// Returns the position right after `lsn`, in the form of our own stores.
     pub fn after(lsn: Lsn, container: ResourceId) -> Self {
         Self::new(format!("\"{lsn}\""), container)
     }
 
-    /// The text to store.
+    /// Returns the text to store.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// The container it belongs to, if known.
+    /// Returns the container it belongs to, if known.
     pub fn container(&self) -> Option<&ResourceId> {
         self.container.as_ref()
     }

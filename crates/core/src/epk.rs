@@ -41,7 +41,7 @@ impl Epk {
         Self(Repr::Inline { len: 1, bytes })
     };
 
-    /// A key of these bytes.
+    /// Creates a key of these bytes.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut inline = [0; INLINE];
         match inline.get_mut(..bytes.len()) {
@@ -54,7 +54,7 @@ impl Epk {
         }
     }
 
-    /// The bytes of the key.
+    /// Returns the bytes of the key.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Repr::Inline { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or_default(),
@@ -62,7 +62,7 @@ impl Epk {
         }
     }
 
-    /// The exclusive end of the range that covers exactly this key.
+    /// Returns the exclusive end of the range that covers exactly this key.
     ///
     /// It is the smallest key greater than this one and everything that starts with it: the last byte that is not
     /// `FF` plus one, nothing behind it. No complete key of a definition is the beginning of another (version 2 and

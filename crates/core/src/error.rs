@@ -76,7 +76,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether waiting and trying the same thing again can help.
+    /// Returns `true` if waiting and trying the same thing again can help.
     pub fn is_transient(self) -> bool {
         matches!(self, Self::Throttled | Self::Timeout | Self::Unavailable)
     }
@@ -112,7 +112,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error without effect and without cause. Messages are lower case, without a full stop.
+    /// Creates an error without effect and without cause. Messages are lower case, without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -160,33 +160,33 @@ impl Error {
         self
     }
 
-    /// What to do about it.
+    /// Returns the kind, which names the remedy.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whether a write may have landed.
+    /// Returns whether a write may have landed.
     pub fn effect(&self) -> Effect {
         self.0.effect
     }
 
-    /// What and which, without the cause.
+    /// Returns the message: what failed and which, without the cause.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The operation of a batch that failed, counted from zero.
+    /// Returns the operation of a batch that failed, counted from zero.
     pub fn operation(&self) -> Option<usize> {
         self.0.operation
     }
 
-    /// The cost of the failed call, in request units. Zero where the store does not charge.
+    /// Returns the cost of the failed call, in request units. Zero where the store does not charge.
     pub fn request_charge(&self) -> f64 {
         self.0.request_charge
     }
 
-    /// How long the store asks callers to wait before they try again: known for some [`ErrorKind::Throttled`] and
-    /// [`ErrorKind::Unavailable`].
+    /// Returns how long the store asks callers to wait before they try again: known for some [`ErrorKind::Throttled`]
+    /// and [`ErrorKind::Unavailable`].
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }

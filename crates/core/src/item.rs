@@ -40,7 +40,7 @@ impl ItemId {
         Err(bad_id(&id, problem))
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -163,7 +163,7 @@ impl ETag {
         Err(Error::new(ErrorKind::BadETag, format!("{shown:?} is not an etag: pass one that a read or write returned")))
     }
 
-    /// The etag as text, quotes included.
+    /// Returns the etag as text, quotes included.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -199,7 +199,7 @@ pub struct ItemKey {
 }
 
 impl ItemKey {
-    /// The key of the item `id` under `partition_key`.
+    /// Creates the key of the item `id` under `partition_key`.
     pub fn new(partition_key: impl Into<PartitionKey>, id: ItemId) -> Self {
         Self { partition_key: partition_key.into(), id }
     }
@@ -223,7 +223,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// The body as a value of the caller's type, without system members; see [`parse_item`].
+    /// Returns the body as a value of the caller's type, without system members; see [`parse_item`].
     ///
     /// # Errors
     /// [`ErrorKind::BadJson`] if the body does not fit the type.

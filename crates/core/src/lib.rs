@@ -20,6 +20,7 @@ mod partition_key;
 mod range;
 mod response;
 mod rid;
+#[doc(hidden)] // no part of the API: hashes for the other crates of this project
 pub mod stable_hash;
 mod store_id;
 mod typed;

@@ -17,17 +17,17 @@ impl Lsn {
     /// Before the first change.
     pub const ZERO: Self = Self(0);
 
-    /// The LSN with this number.
+    /// Creates the LSN with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns its number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The one after it.
+    /// Returns the LSN after it.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

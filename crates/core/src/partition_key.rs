@@ -43,18 +43,18 @@ impl PartitionKey {
     /// The most values a key may have.
     pub const MAX_VALUES: usize = 3;
 
-    /// The key of an item that lacks the member the definition points to.
+    /// Creates the key of an item that lacks the member the definition points to.
     pub fn undefined() -> Self {
         PartitionKeyValue::Undefined.into()
     }
 
-    /// `[]`: how SDKs ask for items of a migrated container that have no key. It is placed like
+    /// Creates `[]`: how SDKs ask for items of a migrated container that have no key. It is placed like
     /// [`PartitionKey::undefined`], but is not equal to it: see [`PartitionKey::or_undefined`].
     pub fn none() -> Self {
         Self(Repr::None)
     }
 
-    /// The values, outermost level first; empty for [`PartitionKey::none`].
+    /// Returns the values, outermost level first; empty for [`PartitionKey::none`].
     pub fn values(&self) -> &[PartitionKeyValue] {
         match &self.0 {
             Repr::None => &[],
@@ -63,7 +63,8 @@ impl PartitionKey {
         }
     }
 
-    /// This key, or [`PartitionKey::undefined`] instead of [`PartitionKey::none`]: the form to compare and store.
+    /// Returns this key, or [`PartitionKey::undefined`] instead of [`PartitionKey::none`]: the form to compare and
+    /// store.
     #[must_use]
     pub fn or_undefined(self) -> Self {
         match self.0 {

@@ -20,7 +20,8 @@ pub struct FeedRange {
 }
 
 impl FeedRange {
-    /// The range from `min` (inclusive) to `max` (exclusive); refuses an empty or inverted one, and one beyond `FF`.
+    /// Creates the range from `min` (inclusive) to `max` (exclusive); refuses an empty or inverted one, and one beyond
+    /// `FF`.
     pub fn new(min: Epk, max: Epk) -> Result<Self> {
         let problem = if min == max {
             "is empty"
@@ -37,38 +38,38 @@ impl FeedRange {
         ))
     }
 
-    /// The whole container: `""..FF`.
+    /// Returns the whole container: `""..FF`.
     pub fn full() -> Self {
         Self { min: Epk::MIN, max: Epk::MAX }
     }
 
-    /// The smallest key inside.
+    /// Returns the smallest key inside.
     // Not `min()`: the method of `Ord` would win on an owned receiver and ask for an argument.
     pub fn min_inclusive(&self) -> &Epk {
         &self.min
     }
 
-    /// The smallest key behind the range.
+    /// Returns the smallest key after the range.
     pub fn max_exclusive(&self) -> &Epk {
         &self.max
     }
 
-    /// Whether the key lies inside.
+    /// Returns `true` if the key lies inside.
     pub fn contains(&self, key: &Epk) -> bool {
         self.min <= *key && *key < self.max
     }
 
-    /// Whether all of `other` lies inside.
+    /// Returns `true` if all of `other` lies inside.
     pub fn contains_range(&self, other: &Self) -> bool {
         self.min <= other.min && other.max <= self.max
     }
 
-    /// Whether the two have a key in common.
+    /// Returns `true` if the two have a key in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.min < other.max && other.min < self.max
     }
 
-    /// What the two have in common, if anything.
+    /// Returns the keys that both have in common, if any.
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         self.overlaps(other).then(|| Self {
             min: Ord::max(&self.min, &other.min).clone(),
@@ -76,12 +77,12 @@ impl FeedRange {
         })
     }
 
-    /// Whether one ends exactly where the other begins.
+    /// Returns `true` if one ends exactly where the other begins.
     pub fn is_adjacent_to(&self, other: &Self) -> bool {
         self.max == other.min || other.max == self.min
     }
 
-    /// The parts below and from `key`, which must lie strictly inside.
+    /// Returns the parts below and from `key`, which must lie strictly inside.
     pub fn split_at(&self, key: &Epk) -> Result<(Self, Self)> {
         if *key <= self.min || *key >= self.max {
             return Err(Error::new(ErrorKind::BadRange, format!("split {self} at {key}, which is not inside")));
@@ -168,7 +169,7 @@ impl RangeId {
     /// The most characters an id may have.
     pub const MAX_CHARS: usize = 64;
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

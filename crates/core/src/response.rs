@@ -12,12 +12,12 @@ pub struct Response<T> {
 }
 
 impl<T> Response<T> {
-    /// A response that cost `request_charge` request units.
+    /// Creates a response that cost `request_charge` request units.
     pub fn new(value: T, request_charge: f64) -> Self {
         Self { value, request_charge }
     }
 
-    /// A response of a store that does not charge.
+    /// Creates a response of a store that does not charge.
     pub fn free(value: T) -> Self {
         Self::new(value, 0.0)
     }

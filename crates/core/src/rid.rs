@@ -48,22 +48,23 @@ impl ResourceId {
     /// The largest number of a document or partition key range, plus one.
     pub const CHILD_LIMIT: u64 = 1 << TYPE_SHIFT;
 
-    /// The id of a database.
+    /// Creates the id of a database.
     pub fn database(database: u32) -> Self {
         Self { database, container: None, child: None }
     }
 
-    /// The id of a container. Its number has 31 bits; the top bit is always set in the id and never in the number.
+    /// Creates the id of a container. Its number has 31 bits; the top bit is always set in the id and never in the
+    /// number.
     pub fn container(database: u32, container: u32) -> Self {
         Self { database, container: Some(container & !CONTAINER_BIT), child: None }
     }
 
-    /// The id of a document; SDKs break ties by this number, so it should grow. Must be below 2^60.
+    /// Creates the id of a document; SDKs break ties by this number, so it should grow. Must be below 2^60.
     pub fn document(database: u32, container: u32, number: u64) -> Result<Self> {
         Self::child(database, container, DOCUMENT, number)
     }
 
-    /// The id of a partition key range. The number must be below 2^60.
+    /// Creates the id of a partition key range. The number must be below 2^60.
     pub fn partition_key_range(database: u32, container: u32, number: u64) -> Result<Self> {
         Self::child(database, container, PARTITION_KEY_RANGE, number)
     }
@@ -77,33 +78,33 @@ impl ResourceId {
         decode(text.as_bytes()).and_then(|(bytes, count)| Self::from_bytes(bytes.get(..count)?))
     }
 
-    /// The id of the database this belongs to, or is.
+    /// Returns the id of the database this belongs to, or is.
     #[must_use]
     pub fn database_part(&self) -> Self {
         Self::database(self.database)
     }
 
-    /// The id of the container this belongs to, or is; none for a database.
+    /// Returns the id of the container this belongs to, or is; none for a database.
     pub fn container_part(&self) -> Option<Self> {
         self.container.map(|container| Self::container(self.database, container))
     }
 
-    /// The number of the database.
+    /// Returns the number of the database.
     pub fn database_number(&self) -> u32 {
         self.database
     }
 
-    /// The number of the container, without its top bit; none for a database.
+    /// Returns the number of the container, without its top bit; none for a database.
     pub fn container_number(&self) -> Option<u32> {
         self.container
     }
 
-    /// The number of the document, if this is the id of one.
+    /// Returns the number of the document, if this is the id of one.
     pub fn document_number(&self) -> Option<u64> {
         self.child_number(DOCUMENT)
     }
 
-    /// The number of the partition key range, if this is the id of one.
+    /// Returns the number of the partition key range, if this is the id of one.
     pub fn partition_key_range_number(&self) -> Option<u64> {
         self.child_number(PARTITION_KEY_RANGE)
     }

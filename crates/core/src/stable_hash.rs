@@ -3,7 +3,7 @@
 //! Lease ids, dead-letter ids and query continuations on disk depend on them, so the outputs never change. Not for
 //! hashing of untrusted keys into tables: FNV does not resist collisions that are made on purpose.
 
-/// FNV-1a of 64 bits over the bytes of `parts`, one after the other. Where parts end does not count.
+/// Returns FNV-1a of 64 bits over the bytes of `parts`, one after the other. Where parts end does not count.
 ///
 /// ```
 /// use changefeed_core::stable_hash::fnv1a_64;
@@ -15,7 +15,7 @@ pub fn fnv1a_64<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> u64 {
     parts.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, part| part.as_ref().iter().fold(hash, step))
 }
 
-/// FNV-1a of 128 bits over the bytes of `parts`, one after the other. Where parts end does not count.
+/// Returns FNV-1a of 128 bits over the bytes of `parts`, one after the other. Where parts end does not count.
 pub fn fnv1a_128<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> u128 {
     let step =
         |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);

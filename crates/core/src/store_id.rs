@@ -32,12 +32,12 @@ impl StoreId {
         Err(Error::new(ErrorKind::InvalidArgument, message))
     }
 
-    /// The id made of these bits, which should be random: 32 lower-case hexadecimal digits.
+    /// Creates the id made of these bits, which should be random: 32 lower-case hexadecimal digits.
     pub fn from_bits(bits: u128) -> Self {
         Self(format!("{bits:032x}").into())
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -24,6 +24,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How to prove who is asking.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Credential {
     /// A key of the account, in base64.
     Key(String),
@@ -43,6 +44,7 @@ impl fmt::Debug for Credential {
 
 /// The default consistency of an account, from the strongest to the weakest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[non_exhaustive]
 pub enum Consistency {
     /// Reads see the last committed write.
     Strong,

@@ -94,7 +94,7 @@ impl Fixture for Cosmos {
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
         let engine = self.served.lock().unwrap().as_ref().expect("it is served").engine.clone();
-        engine.tidy().await.expect("expire items");
+        engine.expire().await.expect("expire items");
     }
 }
 

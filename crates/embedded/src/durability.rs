@@ -2,6 +2,7 @@
 
 /// When a write counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// When it is on disk: an acknowledged write survives a power cut.
     #[default]

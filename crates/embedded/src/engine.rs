@@ -58,39 +58,39 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// When a write counts as done. Default: when it is on disk.
+    /// Sets when a write counts as done. Default: when it is on disk.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Where the time comes from. Default: the operating system.
+    /// Sets where the time comes from. Default: the operating system.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The host name that leases of this store carry. Default: `localhost`.
+    /// Sets the host name that leases of this store carry. Default: `localhost`.
     pub fn account_host(mut self, host: impl Into<String>) -> Self {
         self.account_host = host.into();
         self
     }
 
-    /// The identity of a store that has none yet: a new one, or one written before stores had identities. An existing
-    /// identity stays. For simulations and tests that must repeat. Default: 128 random bits.
+    /// Sets the identity of a store that has none yet: a new one, or one written before stores had identities. An
+    /// existing identity stays. For simulations and tests that must repeat. Default: 128 random bits.
     pub fn store_id(mut self, id: StoreId) -> Self {
         self.store_id = Some(id);
         self
     }
 
-    /// The most bytes that a file of the log has. At least 64 KiB. Default: 16 MiB.
+    /// Sets the maximum size of a file of the log. At least 64 KiB. Default: 16 MiB.
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes.clamp(64 * 1024, 1 << 30);
         self
     }
 
-    /// How much of what was written last is kept in memory, so that whoever follows the feed need not read the disk.
-    /// 0 keeps nothing. Default: 8 MiB; a store in memory, which has no disk, keeps nothing twice.
+    /// Sets how much of what was written last is kept in memory, so that whoever follows the feed need not read the
+    /// disk. 0 keeps nothing. Default: 8 MiB; a store in memory, which has no disk, keeps nothing twice.
     pub fn recent_bytes(mut self, bytes: usize) -> Self {
         self.recent_bytes = Some(bytes);
         self
@@ -120,7 +120,7 @@ impl Builder {
         self.start(Arc::new(disk), ExecutionMode::Threads, Some(folder.to_owned()))
     }
 
-    /// A store in memory, gone with its last handle. Writes happen in the caller's own task: no threads.
+    /// Creates a store in memory, gone with its last handle. Writes happen in the caller's own task: no threads.
     ///
     /// # Errors
     /// None that are known; the signature is that of [`Builder::open`].
@@ -209,7 +209,7 @@ impl Engine {
         Self::builder().open(folder)
     }
 
-    /// A new store in memory, for tests and demonstrations.
+    /// Creates a store in memory, for tests and demonstrations.
     ///
     /// # Errors
     /// See [`Builder::in_memory`].
@@ -222,22 +222,23 @@ impl Engine {
         Builder::default()
     }
 
-    /// The identity that the store got at its creation. It survives reopening; a copy of the folder has the same one.
+    /// Returns the identity that the store got at its creation. It survives reopening; a copy of the folder has the
+    /// same one.
     pub fn store_id(&self) -> &StoreId {
         &self.threads.inner().store
     }
 
-    /// The folder of the store; none if it is in memory.
+    /// Returns the folder of the store; none if it is in memory.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// The database with this name; it is created with its first container.
+    /// Returns the database with this name; it is created with its first container.
     pub fn database(&self, name: &str) -> Database {
         Database::new(self.catalog(), name)
     }
 
-    /// The databases and containers of this store.
+    /// Returns the databases and containers of this store.
     pub fn catalog(&self) -> Arc<dyn Catalog> {
         Arc::new(EmbeddedCatalog::new(Arc::clone(&self.threads)))
     }
@@ -251,13 +252,7 @@ impl Engine {
         self.threads.shared.ask(Command::Expire).await?
     }
 
-    /// The former name of [`Engine::expire`].
-    #[doc(hidden)]
-    pub async fn tidy(&self) -> Result<()> {
-        self.expire().await
-    }
-
-    /// What is wrong with the store, if anything.
+    /// Returns what is wrong with the store, if anything.
     pub fn health(&self) -> Health {
         self.threads.inner().health.health()
     }
@@ -285,7 +280,7 @@ impl Engine {
         crate::log::recovery::verify(|| self.threads.inner().state.read().segments.0.values().cloned().collect())
     }
 
-    /// How many bytes the store has on disk or in memory.
+    /// Returns how many bytes the store has on disk or in memory.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the folder cannot be read.

@@ -73,12 +73,12 @@ impl Engine {
 }
 
 impl Snapshot {
-    /// The identity of the store that it is a snapshot of.
+    /// Returns the identity of the store that it is a snapshot of.
     pub fn store_id(&self) -> &StoreId {
         &self.store
     }
 
-    /// The files, in the order of the log.
+    /// Returns the files, in the order of the log.
     pub fn files(&self) -> impl Iterator<Item = &SnapshotFile> {
         self.files.iter().map(|file| &file.shown)
     }

@@ -48,7 +48,7 @@ impl AdminEndpoint {
         Ok(Self { server })
     }
 
-    /// The path of the socket.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> &Path {
         self.server.path()
     }
@@ -59,7 +59,7 @@ impl AdminEndpoint {
     }
 }
 
-/// What a server asks of an engine beside databases and containers.
+/// Returns what a server asks of an engine beside databases and containers.
 #[must_use]
 pub fn storage_of(engine: &Engine) -> Arc<dyn Storage> {
     Arc::new(EngineStorage(engine.clone()))

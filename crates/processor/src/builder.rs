@@ -7,8 +7,8 @@ use changefeed_core::{Container, Error, ErrorKind, Mode, Result, StartFrom};
 use crate::{
     backoff::Backoff,
     delegate::{
-        AcceptsMode, AllVersions, AutomaticCheckpoints, BatchResult, CheckpointMode, Closure, DelegateError, Latest,
-        ManualCheckpoints,
+        AcceptsMode, AllVersions, AutomaticCheckpoints, CheckpointMode, Closure, DelegateError, IntoBatchResult,
+        Latest, ManualCheckpoints,
     },
     delivery::dead_letter::DeadLetter,
     lease::{
@@ -97,7 +97,7 @@ impl<C> ProcessorBuilder<Latest, C> {
 }
 
 impl<M> ProcessorBuilder<M> {
-    /// When progress is stored. Default: after each batch.
+    /// Sets when progress is stored. Default: after each batch.
     pub fn checkpoint(mut self, checkpoint: Checkpoint) -> Self {
         self.options.checkpoint = checkpoint;
         self
@@ -112,81 +112,87 @@ impl<M> ProcessorBuilder<M> {
 }
 
 impl<M, C> ProcessorBuilder<M, C> {
-    /// The name of this host, unique within the processor. Default: random, so that leases of an earlier process have to
-    /// expire before they are acquired again.
+    /// Sets the name of this host, unique within the processor. Default: random, so that leases of an earlier process
+    /// have to expire before they are acquired again.
     pub fn instance_name(mut self, name: impl Into<String>) -> Self {
         self.instance = Some(name.into());
         self
     }
 
-    /// Where a processor begins that was never started before: a [`StartFrom`], a
-    /// [`Timestamp`](changefeed_core::Timestamp) or a [`SystemTime`](std::time::SystemTime). Default: now.
-    pub fn start_from(mut self, start: impl Into<StartFrom>) -> Self {
+    /// Sets where a processor begins that was never started before: a [`StartFrom`], a
+    /// [`Timestamp`](changefeed_core::Timestamp), a [`SystemTime`](std::time::SystemTime) or a
+    /// [`Continuation`](changefeed_core::Continuation). Default: now.
+    pub fn start_from<S>(mut self, start: S) -> Self
+    where
+        S: Into<StartFrom>, // a `StartFrom`, `Timestamp`, `SystemTime` or `Continuation`
+    {
         self.options.start = start.into();
         self
     }
 
-    /// How often leases are balanced and renewed, and when they expire. Default: 1, 20 and 60 s if the lease container is
-    /// in the same process; 2, 3 and 10 s if it is behind a changefeed server; 13, 17 and 60 s otherwise.
+    /// Sets how often leases are balanced and renewed, and when they expire. Default: 1, 20 and 60 s if the lease
+    /// container is in the same process; 2, 3 and 10 s if it is behind a changefeed server; 13, 17 and 60 s otherwise.
     pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
         self.options.timing = timing;
         self
     }
 
-    /// How often an idle feed is polled: where the store has wake-ups, in case one is lost. Default: 60 s if the monitored
-    /// container has wake-ups, otherwise 5 s. A changefeed server that cannot be reached for wake-ups counts as having
-    /// none: feeds are then read every 5 s.
+    /// Sets how often an idle feed is polled: where the store has wake-ups, in case one is lost. Default: 60 s if the
+    /// monitored container has wake-ups, otherwise 5 s. A changefeed server that cannot be reached for wake-ups counts
+    /// as having none: feeds are then read every 5 s.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.options.poll_interval = interval;
         self
     }
 
-    /// How many changes a batch has at most; a transaction is never cut. Default: 1,000.
+    /// Sets the maximum number of changes in a batch; a transaction is never cut. Default: 1,000.
     pub fn max_items(mut self, max_items: usize) -> Self {
         self.options.max_items = max_items;
         self
     }
 
-    /// Back-off between attempts of a batch that failed. Default: 200 ms, doubled up to 30 s.
+    /// Sets the back-off between attempts of a batch that failed. Default: 200 ms, doubled up to 30 s.
     pub fn retry(mut self, backoff: Backoff) -> Self {
         self.options.retry = backoff;
         self
     }
 
-    /// Back-off between attempts of requests to the stores that failed: reads of the feed and dead letters. A store that
-    /// names a longer time is waited for. Default: 100 ms, doubled up to 10 s.
+    /// Sets the back-off between attempts of requests to the stores that failed: reads of the feed and dead letters. A
+    /// store that names a longer time is waited for. Default: 100 ms, doubled up to 10 s.
     pub fn store_retry(mut self, backoff: Backoff) -> Self {
         self.options.store_retry = backoff;
         self
     }
 
-    /// After how many failed attempts of a batch in a row [`Notification::Stalled`] is sent, and again whenever their
-    /// number has doubled. Default: 3.
+    /// Sets after how many failed attempts of a batch in a row [`Notification::Stalled`] is sent, and again whenever
+    /// their number has doubled. Default: 3.
     pub fn stalled_after(mut self, attempts: u32) -> Self {
         self.options.stalled_after = attempts;
         self
     }
 
-    /// The container for items that the delegate cannot handle. Default: none; a batch is retried without limit.
+    /// Sets the container for items that the delegate cannot handle. Default: none; a batch is retried without limit.
     pub fn dead_letter(mut self, dead_letter: DeadLetter) -> Self {
         self.options.dead_letter = Some(dead_letter);
         self
     }
 
-    /// How long a delegate call may take; then it is dropped, which is a failed attempt. A call that blocks its thread
-    /// cannot be dropped: its lease is given up. Default: no limit; the lease is renewed for as long as the call runs.
+    /// Sets how long a delegate call may take; then it is dropped, which is a failed attempt. A call that blocks its
+    /// thread cannot be dropped: its lease is given up. Default: no limit; the lease is renewed for as long as the call
+    /// runs.
     pub fn delegate_timeout(mut self, timeout: Duration) -> Self {
         self.options.delegate_timeout = Some(timeout);
         self
     }
 
-    /// How long a delegate call runs before [`Notification::Slow`] is sent, and again whenever that time has doubled. Default: half of the delegate timeout, 30 s without one.
+    /// Sets how long a delegate call runs before [`Notification::Slow`] is sent, and again whenever that time has
+    /// doubled. Default: half of the delegate timeout, 30 s without one.
     pub fn slow_after(mut self, time: Duration) -> Self {
         self.options.slow_after = Some(time);
         self
     }
 
-    /// How long [`Running::stop`](crate::Running::stop) may take. Default: 30 s.
+    /// Sets how long [`Running::stop`](crate::Running::stop) may take. Default: 30 s.
     pub fn stop_deadline(mut self, deadline: Duration) -> Self {
         self.options.stop_deadline = deadline;
         self
@@ -199,53 +205,65 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// How long a read of the feed may take; then it fails, is reported and repeated. Default: 65 s.
+    /// Sets how long a start keeps retrying, with back-off, while a store is unavailable or throttled; then
+    /// [`Processor::start`] returns the error of the store. A store that names a time to wait is waited for, within this
+    /// limit. A request under way is not interrupted. [`Processor::run_until_caught_up`] retries its listings of leases for
+    /// as long. A host that runs retries without limit. Zero retries nothing. Default: 10 s.
+    pub fn start_timeout(mut self, timeout: Duration) -> Self {
+        self.options.start_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a read of the feed may take; then it fails, is reported and repeated. Default: 65 s.
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.options.read_timeout = timeout;
         self
     }
 
-    /// How many leases this host owns at most. Default: no limit.
+    /// Sets the maximum number of leases that this host owns. Default: no limit.
     pub fn max_leases(mut self, max_leases: usize) -> Self {
         self.options.max_leases = Some(max_leases);
         self
     }
 
-    /// How many delegate calls of this host run at the same time at most; leases get their turn in order. Each lease has
-    /// one call at a time in any case. Default: no other limit.
+    /// Sets the maximum number of delegate calls of this host that run at the same time; leases get their turn in
+    /// order. Each lease has one call at a time in any case. Default: no other limit.
     pub fn max_concurrent_calls(mut self, calls: usize) -> Self {
         self.options.max_concurrent_calls = Some(calls);
         self
     }
 
-    /// How many bytes of changes this host holds in memory at most, over all leases: what was read ahead, is being
-    /// delivered or waits for a retry, counted as the store returned it. Before a page is read, 4 MiB are set aside for it,
-    /// so that a limit of 64 MiB allows for 16 reads at a time. A page that is larger than the limit is read alone; if the
-    /// batches of some leases keep failing, their pages may use up the limit, and the others go on one page at a time.
-    /// Default: no limit.
+    /// Sets the maximum number of bytes of changes that this host holds in memory, over all leases: what was read
+    /// ahead, is being delivered or waits for a retry, counted as the store returned it. Before a page is read, 4 MiB
+    /// are set aside for it, so that a limit of 64 MiB allows for 16 reads at a time. A page that is larger than the
+    /// limit is read alone; if the batches of some leases keep failing, their pages may use up the limit, and the
+    /// others go on one page at a time. Default: no limit.
     pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
         self.options.max_bytes_in_flight = Some(bytes);
         self
     }
 
-    /// How many request units this host spends per second at most, on average, as the monitored container, the lease
-    /// container and the dead-letter container charge them. Reads of the feed wait while the host has spent more; requests
-    /// for leases and dead letters count but never wait, so that no lease expires. Units are saved for one second. Stores
-    /// that do not charge, such as the embedded one, are not slowed down. Default: no limit.
+    /// Sets the maximum number of request units that this host spends per second, on average, as the monitored
+    /// container, the lease container and the dead-letter container charge them. Reads of the feed wait while the host
+    /// has spent more; requests for leases and dead letters count but never wait, so that no lease expires. Units are
+    /// saved for one second. Stores that do not charge, such as the embedded one, are not slowed down. Default: no
+    /// limit.
     pub fn max_request_units_per_second(mut self, units: f64) -> Self {
         self.options.max_request_units_per_second = Some(units);
         self
     }
 
-    /// Called for every notification, in the task where it arises. Must return quickly. Default: nothing.
+    /// Adds a callback for every notification, called in the task where it arises. Must return quickly. Default:
+    /// nothing.
     pub fn on_notification(mut self, callback: impl Fn(&Notification) + Send + Sync + 'static) -> Self {
         self.callbacks.push(Arc::new(callback));
         self
     }
 
-    /// Called for every notification, in a task of its own: one after the other, in order. A callback that is further
-    /// behind than [`notification_capacity`](Self::notification_capacity) gets [`Notification::Missed`].
-    /// [`Running::stop`](crate::Running::stop) waits for it, within the stop deadline. Default: nothing.
+    /// Adds an async callback for every notification, called in a task of its own: one after the other, in order. A
+    /// callback that is further behind than [`notification_capacity`](Self::notification_capacity) gets
+    /// [`Notification::Missed`]. [`Running::stop`](crate::Running::stop) waits for it, within the stop deadline.
+    /// Default: nothing.
     pub fn on_notification_async<F, Fut>(mut self, callback: F) -> Self
     where
         F: Fn(Notification) -> Fut + Send + Sync + 'static,
@@ -255,21 +273,21 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// How many notifications are kept for a stream or an async callback that is behind; rounded up to a power of two.
-    /// What it misses is counted in [`Notification::Missed`]. Default: 1,024.
+    /// Sets how many notifications are kept for a stream or an async callback that is behind; rounded up to a power of
+    /// two. What it misses is counted in [`Notification::Missed`]. Default: 1,024.
     pub fn notification_capacity(mut self, capacity: usize) -> Self {
         self.options.notification_capacity = capacity;
         self
     }
 
-    /// Whether each lease has metrics of its own, with the label `lease`, beside those of the whole processor. With
-    /// thousands of leases that is many series. Default: off.
+    /// Sets whether each lease has metrics of its own, with the label `lease`, beside those of the whole processor.
+    /// With thousands of leases that is many series. Default: off.
     pub fn lease_metrics(mut self, wanted: bool) -> Self {
         self.options.lease_metrics = wanted;
         self
     }
 
-    /// Called when a lease was acquired, before its first batch. Default: nothing.
+    /// Adds a callback, called when a lease was acquired, before its first batch. Default: nothing.
     pub fn on_lease_acquired(self, callback: impl Fn(&LeaseToken) + Send + Sync + 'static) -> Self {
         self.on_notification(move |notification| {
             if let Notification::LeaseAcquired(lease) = notification {
@@ -278,7 +296,7 @@ impl<M, C> ProcessorBuilder<M, C> {
         })
     }
 
-    /// Called when a lease is no longer owned. Default: nothing.
+    /// Adds a callback, called when a lease is no longer owned. Default: nothing.
     pub fn on_lease_released(self, callback: impl Fn(&LeaseToken) + Send + Sync + 'static) -> Self {
         self.on_notification(move |notification| {
             if let Notification::LeaseReleased(lease, _) = notification {
@@ -287,7 +305,8 @@ impl<M, C> ProcessorBuilder<M, C> {
         })
     }
 
-    /// Called when something fails, with the error and, as far as it has them, lease, LSNs and attempt. Default: nothing.
+    /// Adds a callback, called when something fails, with the error and, as far as it has them, lease, LSNs and
+    /// attempt. Default: nothing.
     pub fn on_error(self, callback: impl Fn(&ErrorReport) + Send + Sync + 'static) -> Self {
         self.on_notification(move |notification| {
             if let Notification::Error(report) = notification {
@@ -296,25 +315,35 @@ impl<M, C> ProcessorBuilder<M, C> {
         })
     }
 
-    /// Clock, task spawning and randomness: for simulations. Default: tokio and the operating system.
+    /// Sets clock, task spawning and randomness: for simulations. Default: tokio and the operating system.
     #[doc(hidden)]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
         self
     }
 
-    /// Finishes the processor with its delegate.
+    /// Finishes the processor with its delegate: an async function or closure that takes the changes and a context. `?`
+    /// works in it on errors that are `Send` and `Sync`, `anyhow::Error` included.
+    ///
+    /// | if the compiler says | then |
+    /// |---|---|
+    /// | `expected … to be a future that resolves to Result<_, DelegateError>, but it resolves to Result<_, …>` | the function returns another error type: pass it as [`delegate_fn(handle)`](crate::delegate_fn) |
+    /// | `mismatched types … expected DelegateError, found anyhow::Error`, at `bail!`, `ensure!` or `Err(…)` | write `Err(anyhow!(…))?` or `return Err(anyhow!(…).into())`, or use [`delegate_fn`](crate::delegate_fn) |
+    /// | `type mismatch in closure arguments … expected Context, found ManualContext` | call [`manual_checkpoints`](Self::manual_checkpoints) before `build` |
+    /// | `type mismatch in closure arguments … expected ManualContext, found Context` | the delegate of a processor with manual checkpoints takes a [`ManualContext`](crate::ManualContext) |
+    /// | `type annotations needed` | name the types of both parameters: `\|orders: Changes<Order>, ctx: Context\|` |
     ///
     /// # Errors
     /// `InvalidArgument` for options that make no sense, and if two of the monitored container, the lease container and
     /// the dead-letter container are the same one; the message names the fix.
     pub fn build<F, I, Fut, R>(self, delegate: F) -> Result<Processor>
     where
-        F: Fn(I, C::Context) -> Fut + Send + Sync + 'static,
+        // The compiler shows these lines, with their comments, to a user whose delegate does not fit.
+        F: Fn(I, C::Context) -> Fut + Send + Sync + 'static, // `Context`; `ManualContext` after `.manual_checkpoints()`
         I: AcceptsMode<M>,
         C: CheckpointMode,
-        Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
-        R: Into<BatchResult> + 'static,
+        Fut: Future<Output = Result<R, DelegateError>> + Send + 'static, // another error: `build(delegate_fn(handle))`
+        R: IntoBatchResult + 'static,
     {
         self.options.check(self.mode)?;
         check_containers(&self.monitored, &self.leases, self.options.dead_letter.as_ref())?;

@@ -48,7 +48,8 @@ impl Processor {
         let mut stop = pin!(stop);
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
-        let store = LeaseStore::new(RetryBackend::container(&self.leases, &runtime), prefix)?;
+        let store =
+            LeaseStore::new(RetryBackend::container(&self.leases, &runtime, self.options.start_timeout), prefix)?;
         let Some(running) = self.start_host_unless(Takeover::ByStoreTime, stop.as_mut()).await? else {
             return Ok(false);
         };

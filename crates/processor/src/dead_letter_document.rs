@@ -108,7 +108,7 @@ impl DeadLetterDocument {
         }
     }
 
-    /// The change, as the delegate got it.
+    /// Returns the change, as the delegate got it.
     ///
     /// # Errors
     /// `Unsupported` if the bodies were left out, `Corrupt` if the letter makes no sense.

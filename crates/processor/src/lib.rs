@@ -1,8 +1,8 @@
-//! A change feed processor, modelled on that of Azure Cosmos DB. It delivers the changes of a container to your code, at
-//! least once and in order per partition key. All hosts that you start share the work; after a crash another host resumes
-//! at the last checkpoint.
+//! A change feed processor, modelled on that of Azure Cosmos DB. Your code receives each item of a container that was
+//! inserted or updated, at its newest version, at least once and in order per partition key. All hosts that you start share
+//! the work; after a crash another host resumes at the last checkpoint.
 //!
-//! In latest-version mode, the default, an item that changes twice quickly may arrive once, at its newest version;
+//! In latest-version mode, the default, an item that changes twice quickly may arrive once, and deletes do not arrive;
 //! [`ProcessorBuilder::all_versions`] delivers every version and delete.
 //!
 //! # Overview
@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! A *processor* is a name, a monitored container and a lease container. Every processor receives every change. The *hosts*
+//! A *processor* is a name, a monitored container and a lease container. Every processor receives all changes. The *hosts*
 //! of a processor are started under the same processor name and different instance names, in one process or in many. They
 //! share its *leases*, one for each feed range of the monitored container. A lease stores how far its range was handled.
 //!
@@ -60,8 +60,10 @@
 //! same feed range wait. With [`DeadLetter`], the items that still fail after five attempts are stored in the dead-letter
 //! container, and the others of the batch are delivered.
 //!
-//! A delegate may fail with any error: `?` works on those of the standard library, on boxed ones and on `anyhow::Error`.
-//! Both anyhow and this crate have a `Context`: import that of anyhow as `use anyhow::Context as _`.
+//! In a delegate, `?` works on every error that is `Send` and `Sync`: those of the standard library, boxed ones and
+//! `anyhow::Error`. A delegate itself returns a [`DelegateError`]; a function that returns another error type, such as
+//! `anyhow::Result<()>`, becomes a delegate with [`delegate_fn`]. `anyhow::bail!` needs it, too; without it, write
+//! `Err(anyhow!("…"))?`. Both anyhow and this crate have a `Context`: import that of anyhow as `use anyhow::Context as _`.
 //!
 //! # Options
 //!
@@ -88,6 +90,7 @@
 //! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 20, 60 s; over a server 2, 3, 10 s | shorter finds crashes earlier and writes more |
 //! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s; 60 s with wake-ups | with wake-ups only in case one is lost |
 //! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
+//! | [`start_timeout`](ProcessorBuilder::start_timeout) | 10 s | raise it if hosts are started together with their store |
 //! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |
 //! | [`stop_deadline`](ProcessorBuilder::stop_deadline) | 30 s | below the time that your scheduler leaves a process |
 //! | [`on_notification`](ProcessorBuilder::on_notification), [`on_notification_async`](ProcessorBuilder::on_notification_async), [`on_error`](ProcessorBuilder::on_error), [`on_lease_acquired`](ProcessorBuilder::on_lease_acquired), [`on_lease_released`](ProcessorBuilder::on_lease_released) | none | for metrics and alerts; [`Running::notifications`] is the same as a stream |
@@ -117,7 +120,8 @@
 //! (processor, instance, lease, attempt, first_lsn, last_lsn, items). If items carry the trace context of their writer, as
 //! a member `traceparent` of the form that W3C Trace Context defines, the span has those of the batch in `traceparents`,
 //! separated by commas, 32 at most. Levels: `warn` for failures, stalled leases, dead letters, outages and slow calls,
-//! `error` for a host that died, `info` for leases that come and go, `debug` for leases that caught up.
+//! `error` for a host that died, `info` for leases that come and go and for requests that a start repeats, `debug` for leases
+//! that caught up.
 
 #[cfg(feature = "admin")]
 mod admin;
@@ -165,8 +169,8 @@ pub use self::{
     dead_letter_document::DeadLetterDocument,
     delegate::{
         AcceptsMode, AllVersions, AutomaticCheckpoints, BatchResult, ChangeInfo, Changes, CheckpointMode, Context,
-        DelegateError, ErrorAt, Input, ItemResult, Latest, ManualCheckpoints, ManualContext, RawChanges, Version,
-        Versions,
+        DelegateError, ErrorAt, Input, IntoBatchResult, IntoDelegateError, ItemResult, Latest, ManualCheckpoints,
+        ManualContext, RawChanges, Version, Versions, delegate_fn,
     },
     delivery::dead_letter::DeadLetter,
     health::{Health, HostState, LeaseHealth, OwnedLease},

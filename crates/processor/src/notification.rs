@@ -116,6 +116,19 @@ impl Notification {
 }
 
 /// A failure and what it concerns.
+///
+/// ```
+/// use changefeed::{ErrorReport, Failure};
+///
+/// fn alert(report: &ErrorReport) {
+///     if let (Failure::Delegate(error), Some(batch)) = (&report.failure, &report.batch) {
+///         println!("attempt {} of LSNs {} to {} failed: {error}", batch.attempt, batch.first_lsn, batch.last_lsn);
+///     }
+/// }
+/// # fn example(builder: changefeed::ProcessorBuilder) -> changefeed::ProcessorBuilder {
+/// builder.on_error(alert)
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ErrorReport {
@@ -176,6 +189,21 @@ pub enum Failure {
     /// A panic in a store or in this library: a bug. Work goes on; a lease whose task panicked is released and acquired
     /// again later.
     Panic(Arc<Error>),
+}
+
+impl Failure {
+    /// What failed, for the log.
+    pub(crate) fn operation(&self) -> &'static str {
+        match self {
+            Self::Delegate(_) => "delegate call",
+            Self::Feed(_) => "feed read",
+            Self::Lease(_) => "lease write",
+            Self::DeadLetter(_) => "dead-letter write",
+            Self::Balancer(_) => "lease balancing",
+            Self::Split(_) => "lease replacement",
+            Self::Panic(_) => "host or store",
+        }
+    }
 }
 
 impl fmt::Display for Failure {

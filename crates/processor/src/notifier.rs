@@ -121,8 +121,22 @@ impl fmt::Debug for Notifier {
 ///
 /// The newest 1,024 are kept for a receiver, unless
 /// [`notification_capacity`](crate::ProcessorBuilder::notification_capacity) says otherwise. One that is further behind gets
-/// [`Notification::Missed`] with the number of those that it missed, then goes on with the oldest that is kept. See
-/// [`Notification`] for an example.
+/// [`Notification::Missed`] with the number of those that it missed, then goes on with the oldest that is kept.
+///
+/// ```
+/// use changefeed::{Notification, Running};
+///
+/// # async fn example(running: &Running) {
+/// let mut notifications = running.notifications();
+/// while let Some(notification) = notifications.recv().await {
+///     match notification {
+///         Notification::LeaseAcquired(lease) => println!("lease {lease} acquired"),
+///         Notification::Missed { count } => println!("too slow: missed {count} notifications"),
+///         other => println!("{other:?}"),
+///     }
+/// } // the host has ended
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Notifications {
     receiver: broadcast::Receiver<Notification>,
@@ -187,7 +201,7 @@ fn log_error(report: &ErrorReport) {
             %error,
             "batch failed"
         ),
-        None => tracing::warn!(lease, %error, "operation failed"),
+        None => tracing::warn!(lease, %error, "{} failed", report.failure.operation()),
     }
 }
 

@@ -12,6 +12,21 @@ use crate::{
 
 /// When progress is stored, unless the delegate does it:
 /// [`ProcessorBuilder::manual_checkpoints`](crate::ProcessorBuilder::manual_checkpoints).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{Checkpoint, Context, Processor, RawChanges, core::{Container, Result}};
+///
+/// # fn example(orders: &Container, leases: &Container) -> Result<Processor> {
+/// Processor::builder("mailer", orders, leases)
+///     .checkpoint(Checkpoint::Every(Duration::from_secs(5))) // after a crash, up to 5 s of work are repeated
+///     .build(|changes: RawChanges, _ctx: Context| async move {
+///         println!("{} changes", changes.len());
+///         Ok(())
+///     })
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Checkpoint {
@@ -27,7 +42,7 @@ pub enum Checkpoint {
 /// How often an idle feed is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often an idle feed is polled that has wake-ups, which are not lost as long as nobody has a bug.
+/// How often an idle feed with wake-ups is polled: polling is a safety net for lost wake-ups.
 const POLL_INTERVAL_WITH_WAKE_UPS: Duration = Duration::from_secs(60);
 
 /// How often an idle feed of this container is polled, without an option.
@@ -37,6 +52,10 @@ pub(crate) fn default_poll_interval(monitored: &Container) -> Duration {
 
 /// When a call counts as slow, without an option and without a delegate timeout.
 const SLOW_AFTER: Duration = Duration::from_secs(30);
+
+/// How long a start waits for a store, without an option: longer than a server takes to restart, and short enough that a
+/// wrong address is noticed.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All options that have defaults.
 #[derive(Clone, Debug)]
@@ -53,6 +72,7 @@ pub(crate) struct Options {
     pub(crate) delegate_timeout: Option<Duration>,
     pub(crate) slow_after: Option<Duration>,
     pub(crate) read_timeout: Duration,
+    pub(crate) start_timeout: Duration,
     pub(crate) stop_deadline: Duration,
     pub(crate) max_leases: Option<usize>,
     pub(crate) max_concurrent_calls: Option<usize>,
@@ -79,6 +99,7 @@ impl Default for Options {
             delegate_timeout: None,
             slow_after: None,
             read_timeout: Duration::from_secs(65),
+            start_timeout: START_TIMEOUT,
             stop_deadline: Duration::from_secs(30),
             max_leases: None,
             max_concurrent_calls: None,
@@ -106,6 +127,7 @@ impl Options {
                 attempts: letters.map(|letters| letters.attempts),
                 manual: self.manual_checkpoints,
                 dead_letter_unparsed: letters.is_some_and(|letters| letters.unparsed_at_once),
+                crashes: letters.map_or(DeadLetter::CRASHES, |letters| letters.crashes),
             },
             outage: letters.map_or_else(OutageDetector::default, |letters| {
                 OutageDetector::new(letters.in_a_row, letters.outage_ends_after)

@@ -42,6 +42,10 @@ use crate::{
 /// For so long a start that is not wanted any more may go on: leases are created under a lock that others wait for.
 const START_GRACE: Duration = Duration::from_secs(5);
 
+/// For so long a start repeats a single request: it may be one under the bootstrap lock, which becomes stale. Then all of the
+/// bootstrap is repeated.
+const REQUEST_RETRY: Duration = Duration::from_secs(3);
+
 /// A change feed processor, ready to be started. See
 /// [`ProcessorBuilder`](crate::ProcessorBuilder) for its options.
 ///
@@ -102,7 +106,8 @@ impl Processor {
     }
 
     /// Starts a host: creates the leases if there are none, and begins to acquire its share of them. From the moment this
-    /// first returns, no change is lost. Requests that a store refuses are repeated for some seconds.
+    /// first returns, no change is lost. Requests that a store refuses are repeated, see
+    /// [`ProcessorBuilder::start_timeout`](crate::ProcessorBuilder::start_timeout).
     ///
     /// After a stop the processor can be started again. For several hosts in one process, build one processor for each.
     ///
@@ -202,22 +207,41 @@ impl Processor {
         });
         let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
         // Later a refused request is repeated in the next cycle; here it would fail the start.
+        let retry = options.start_timeout.min(REQUEST_RETRY);
         let bootstrap = Bootstrap {
             name: &self.name,
-            store: &LeaseStore::new(RetryBackend::container(&leases, &runtime), prefix.clone())?,
-            monitored: &RetryBackend::container(&monitored, &runtime),
+            store: &LeaseStore::new(RetryBackend::container(&leases, &runtime, retry), prefix.clone())?,
+            monitored: &RetryBackend::container(&monitored, &runtime, retry),
             runtime: &runtime,
             start: &options.start,
             mode: self.mode,
         };
         let process = runtime.process().filter(|_| leases.capabilities().in_process);
         let session = Session::new(process, runtime.random());
-        let start_positions = bootstrap.run().await?;
         let store = LeaseStore::new(leases, prefix)?.of_process(session.process());
-        let store = Arc::new(match takeover {
-            Takeover::AfterExpiration => store,
-            Takeover::ByStoreTime => store.with_store_time().await?,
-        });
+        let span = tracing::info_span!("processor", processor = %self.name, instance = %self.instance);
+        let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
+        let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
+        let prepare = async {
+            let start_positions = bootstrap.run_within(options.start_timeout).await?;
+            let store = match takeover {
+                Takeover::AfterExpiration => store,
+                Takeover::ByStoreTime => store.with_store_time().await?,
+            };
+            Ok((start_positions, Arc::new(store)))
+        };
+        let (start_positions, store) = match prepare.instrument(span.clone()).await {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                notifier.stopped();
+                tokio::select! {
+                    biased;
+                    () = all_fired(&received) => {}
+                    () = runtime.sleep(options.stop_deadline) => {}
+                }
+                return Err(error);
+            }
+        };
         let (stop_deadline, signals, stop_report) = (options.stop_deadline, Signals::default(), StopReport::default());
         let context = Arc::new(HostContext {
             name: Arc::clone(&self.name),
@@ -228,7 +252,7 @@ impl Processor {
                 session: session.to_string(),
                 expiration: options.timing.expiration,
             }),
-            span: tracing::info_span!("processor", processor = %self.name, instance = %self.instance),
+            span,
             monitored_identity: Arc::new(monitored.identity().clone()),
             monitored,
             store,
@@ -245,8 +269,6 @@ impl Processor {
             signals: signals.clone(),
             stop_report: stop_report.clone(),
         });
-        let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
-        let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
         let finished = CancellationToken::new();
         notifier.record().lock().begin(HealthGauges::new(&self.name));
         let task = run_host(context, received, finished.clone());
@@ -273,6 +295,12 @@ pub(crate) enum Takeover {
     AfterExpiration,
     /// As soon as they have expired by the store's clock.
     ByStoreTime,
+}
+
+async fn all_fired(tokens: &[CancellationToken]) {
+    for token in tokens {
+        token.cancelled().await;
+    }
 }
 
 /// Runs a host to its end, then waits until async callbacks have received everything. `finished` fires however it ends.

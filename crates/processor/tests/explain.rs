@@ -42,10 +42,10 @@ async fn from_no_data_to_caught_up() {
     running.stop().await.expect("stop");
     let explanation = shop.explanation().await;
     assert_eq!(explanation.cause, Cause::CaughtUp, "nothing waits: no host is needed");
-    assert_eq!(explanation.sentence, "caught up; nobody owns it: the next host takes it");
+    assert_eq!(explanation.sentence, "caught up; no host owns it: the next host takes it");
     shop.write(0..3, 2).await;
     let explanation = shop.until_cause(Cause::Unowned).await;
-    assert!(explanation.sentence.starts_with("nobody owns it, 3 changes behind"), "{}", explanation.sentence);
+    assert!(explanation.sentence.starts_with("no host owns it, 3 changes behind"), "{}", explanation.sentence);
 }
 
 #[tokio::test(start_paused = true)]

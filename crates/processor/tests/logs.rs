@@ -5,11 +5,15 @@ mod shop;
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
-use changefeed::{Changes, Context, DeadLetter, DelegateError};
-use shop::{Notifications, Order, Seen, Shop, start, until};
+use changefeed::{Changes, Context, DeadLetter, DelegateError, core::ErrorKind};
+use changefeed_testkit::faulty::{Call, Fault};
+use shop::{Notifications, Order, Seen, Shop, faulty, start, until};
 use tracing::{
     Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
@@ -207,6 +211,45 @@ async fn stalls_dead_letters_and_outages_are_warnings_with_their_details_as_fiel
     assert_eq!(failed.level, Level::WARN);
     let details = ["attempt", "first_lsn", "last_lsn", "lease"].map(|field| failed.fields.get(field).to_owned());
     assert_eq!(details, ["1", "2", "2", "0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_of_a_start_are_logged_with_processor_attempt_and_pause() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let shop = Shop::new(1).await;
+    let calls = AtomicU32::new(0);
+    let refuse_two = move |_: &Call<'_>| match calls.fetch_add(1, Ordering::Relaxed) {
+        0 | 1 => Fault::Throttled,
+        _ => Fault::None,
+    };
+    let shop = Shop { leases: faulty(&shop.leases, refuse_two), ..shop };
+    let running = start(shop.processor("worker-1"), &Seen::default()).await;
+    running.stop().await.expect("stop");
+    let lines = log.lines("request to the store failed, retrying");
+    let attempts: Vec<&str> = lines.iter().map(|line| line.fields.get("attempt")).collect();
+    assert_eq!(attempts, ["1", "2"]);
+    for Line { level, fields, spans } in &lines {
+        assert_eq!((*level, fields.get("container")), (Level::INFO, "leases"));
+        assert_ne!((fields.get("pause"), fields.get("error")), ("-", "-"));
+        assert_eq!((spans.get("processor.processor"), spans.get("processor.instance")), ("mailer", "worker-1"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_outside_a_batch_is_logged_with_the_operation_that_failed() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let shop = Shop::new(1).await;
+    let orders = faulty(&shop.orders, |call: &Call<'_>| match call {
+        Call::ReadChanges(request) if request.max_items > 1 => Fault::Error(ErrorKind::Unavailable),
+        _ => Fault::None,
+    });
+    let shop = Shop { orders, ..shop };
+    let running = start(shop.processor("worker-1"), &Seen::default()).await;
+    until("a failure", || !log.lines("feed read failed").is_empty()).await;
+    running.stop().await.expect("stop");
+    assert_eq!(log.first("feed read failed").level, Level::WARN);
 }
 
 #[tokio::test(start_paused = true)]

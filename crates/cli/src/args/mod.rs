@@ -38,8 +38,8 @@ Options may be set in a file, as `store = \"./data\"`: changefeed.toml in this f
 CHANGEFEED_CONFIG names. Those that name a store or a container may be variables, too.
 Exit codes: 0 all is well, 1 done but something is not well, 2 error, 130 ended by Ctrl-C.";
 
-/// Change feed processor: every change of a container reaches your code, at least once, in order, on as many hosts as
-/// you start
+/// Change feed processor: your code receives the changed items of a container, at least once, in order per partition
+/// key, on as many hosts as you start
 #[derive(Debug, Parser)]
 #[command(name = "changefeed", version, arg_required_else_help = true, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Args {

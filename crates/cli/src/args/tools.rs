@@ -46,7 +46,7 @@ pub(crate) struct LagArgs {
 
 /// Says for each lease what it is doing, and why nothing happens if nothing does
 ///
-/// Exit code 1 if a lease needs attention: if its changes wait and nobody owns it, if its owner is silent or fails, if it is
+/// Exit code 1 if a lease needs attention: if its changes wait and no host owns it, if its owner is silent or fails, if it is
 /// paused, or if its document is missing or cannot be read. A lease that has caught up needs no owner: after `run --once` the
 /// exit code is 0. With --dead-letters, or the variable CHANGEFEED_DEAD_LETTERS, it also says how many dead letters there are,
 /// which need attention, too.

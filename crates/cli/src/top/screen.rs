@@ -252,7 +252,7 @@ mod tests {
             checkpoint: Some(1000 - changes),
             handled_per_second: None,
             lag_per_second: None,
-            status: if owner.is_some() { "works" } else { "nobody owns it: start a host" }.to_owned(),
+            status: if owner.is_some() { "works" } else { "no host owns it: start a host" }.to_owned(),
             needs_attention: owner.is_none(),
         }
     }
@@ -290,7 +290,7 @@ mod tests {
                 "1      free      -                60          -       +10  2m",
                 "",
                 "",
-                "lease 1: nobody owns it: start a host",
+                "lease 1: no host owns it: start a host",
                 "q end  s sort  r reverse  p hold  / filter",
             ]
         );

@@ -40,7 +40,7 @@ fn explain_names_the_cause_and_the_exit_code_says_whether_to_act() {
     shop.load(20);
     shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
     let idle = shop.says(&["explain"], &["--lease", "0"]);
-    assert_eq!(idle, "lease 0: caught up; nobody owns it: the next host takes it\n");
+    assert_eq!(idle, "lease 0: caught up; no host owns it: the next host takes it\n");
 
     shop.load(50);
     let unowned = shop.run(&["explain"], &[]);
@@ -48,7 +48,7 @@ fn explain_names_the_cause_and_the_exit_code_says_whether_to_act() {
     let said = text(&unowned.stdout);
     let advice = "changes behind: start a host, or see why those that run do not take it";
     let (next, leases) = said.trim_end().rsplit_once('\n').map(|(leases, next)| (next, leases)).unwrap();
-    assert!(leases.lines().all(|line| line.contains("nobody owns it") && line.ends_with(advice)), "{said}");
+    assert!(leases.lines().all(|line| line.contains("no host owns it") && line.ends_with(advice)), "{said}");
     assert_eq!(next, "next: if no other host runs, start one: `changefeed run mailer ...`");
     let host = shop.host("worker-1", &["--exec", "exit 3"]);
     eventually("a failing delegate being named", || {

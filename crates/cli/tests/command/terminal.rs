@@ -119,7 +119,7 @@ fn what_people_read_fits_eighty_columns_and_forty() {
         "    3  free   -            0  -",
     ];
     assert_eq!(lines(40, &on(&store, &["lag", "mailer"])), expected);
-    let sentence = ["lease 0: caught up; nobody owns it: the", "  next host takes it"];
+    let sentence = ["lease 0: caught up; no host owns it: the", "  next host takes it"];
     assert_eq!(lines(40, &on(&store, &["explain", "mailer", "--lease", "0"])), sentence);
     let ranges = ["range 0", "  from -", "  to   0FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF", "range 1"];
     assert_eq!(lines(40, &["ranges", "--store", &store, "--container", "shop/orders"])[..4], ranges);

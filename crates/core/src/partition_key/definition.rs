@@ -42,43 +42,43 @@ pub struct PartitionKeyDefinition {
 }
 
 impl PartitionKeyDefinition {
-    /// One path such as `/tenant/id`, version 2: what new containers should use. A name with unusual characters is
-    /// written in quotes: `/"a/b"`.
+    /// Creates a definition with one path such as `/tenant/id`, version 2: what new containers should use. A name with
+    /// unusual characters is written in quotes: `/"a/b"`.
     pub fn hash(path: &str) -> Result<Self> {
         Self::new([path], PartitionKeyKind::Hash, PartitionKeyVersion::V2)
     }
 
-    /// `/id`, version 2: every item is a partition of its own.
+    /// Creates the definition `/id`, version 2: every item is a partition of its own.
     pub fn id() -> Self {
         Self { paths: vec![KeyPath::id()], kind: PartitionKeyKind::Hash, version: PartitionKeyVersion::V2 }
     }
 
-    /// One path, version 1: for compatibility with containers created by old SDKs.
+    /// Creates a definition with one path, version 1: for compatibility with containers created by old SDKs.
     pub fn hash_v1(path: &str) -> Result<Self> {
         Self::new([path], PartitionKeyKind::Hash, PartitionKeyVersion::V1)
     }
 
-    /// One to three paths, outermost level first.
+    /// Creates a definition with one to three paths, outermost level first.
     pub fn hierarchical(paths: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         Self::new(paths, PartitionKeyKind::MultiHash, PartitionKeyVersion::V2)
     }
 
-    /// The paths as they were written.
+    /// Returns the paths as they were written.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &str> {
         self.paths.iter().map(KeyPath::as_str)
     }
 
-    /// Whether a key has one level or several.
+    /// Returns whether a key has one level or several.
     pub fn kind(&self) -> PartitionKeyKind {
         self.kind
     }
 
-    /// Which hash places the keys.
+    /// Returns which hash places the keys.
     pub fn version(&self) -> PartitionKeyVersion {
         self.version
     }
 
-    /// The place of a complete key. Refuses a key whose number of values is not that of the paths;
+    /// Returns the place of a complete key. Refuses a key whose number of values is not that of the paths;
     /// [`PartitionKey::none`] counts as one undefined value.
     pub fn epk(&self, key: &PartitionKey) -> Result<Epk> {
         let values = one_if_none(key);
@@ -88,8 +88,8 @@ impl PartitionKeyDefinition {
         Ok(self.place(values))
     }
 
-    /// The range that holds exactly this key, or all keys that begin with it if the definition is hierarchical and
-    /// the key is a prefix.
+    /// Returns the range that holds exactly this key, or all keys that begin with it if the definition is hierarchical
+    /// and the key is a prefix.
     pub fn key_range(&self, key: &PartitionKey) -> Result<FeedRange> {
         let values = one_if_none(key);
         let is_prefix = values.len() < self.paths.len() && !key.values().is_empty();

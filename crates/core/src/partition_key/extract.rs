@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 type Found<'a> = [Option<&'a RawValue>; PartitionKey::MAX_VALUES];
 
 impl PartitionKeyDefinition {
-    /// The partition key of an item, given its JSON.
+    /// Returns the partition key of an item, given its JSON.
     ///
     /// A member that is missing, or lies below something that is no object, is undefined, and so is an object in the
     /// place of a value, as for the SDKs of Azure Cosmos DB. Of members with the same name the last counts. An array in
@@ -29,7 +29,8 @@ impl PartitionKeyDefinition {
         self.extract_each(found)
     }
 
-    /// The partition key of an item whose top-level members are already at hand: `lookup` finds one by its name.
+    /// Returns the partition key of an item whose top-level members are already at hand: `lookup` finds one by its
+    /// name.
     pub fn extract_from<'a>(&self, lookup: impl Fn(&str) -> Option<&'a RawValue>) -> Result<PartitionKey> {
         self.extract_each(self.key_paths().iter().map(|path| lookup(path.first())))
     }

@@ -46,9 +46,9 @@ impl PartitionKeyDefinition {
         Ok(ranges)
     }
 
-    /// The key that halves a range by the share of keys on either side, strictly inside; none if there is no place
-    /// to cut because only one key can lie inside. A range within one value of the outermost level of a hierarchical
-    /// key is cut at the next level.
+    /// Returns the key that halves a range by the share of keys on either side, strictly inside; none if there is no
+    /// place to cut because only one key can lie inside. A range within one value of the outermost level of a
+    /// hierarchical key is cut at the next level.
     pub fn middle(&self, range: &FeedRange) -> Option<Epk> {
         match self.version() {
             PartitionKeyVersion::V1 => middle_v1(range),

@@ -124,7 +124,7 @@ impl TryFrom<f64> for PartitionKeyValue {
 pub struct KeyNumber(f64);
 
 impl KeyNumber {
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> f64 {
         self.0
     }

@@ -56,7 +56,7 @@ impl Buffers {
 /// A buffer in use. It returns to its pool when the last body in it is dropped.
 struct PooledBuffer {
     bytes: Vec<u8>,
-    /// What was filled; what others left behind it is nobody's business.
+    /// The number of bytes that were filled. Bytes beyond it are undefined.
     count: usize,
     class: usize,
     pool: Arc<Buffers>,

@@ -71,12 +71,12 @@ impl Default for MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// An empty folder that never loses its power.
+    /// Creates an empty folder that never loses its power.
     pub fn new() -> Self {
         Self::with(false)
     }
 
-    /// An empty folder that remembers what was synced, for [`MemoryDisk::power_cut`].
+    /// Creates an empty folder that remembers what was synced, for [`MemoryDisk::power_cut`].
     pub fn unreliable() -> Self {
         Self::with(true)
     }
@@ -90,12 +90,12 @@ impl MemoryDisk {
         self.power.calls_left.store(calls, Ordering::SeqCst);
     }
 
-    /// How many of the calls granted by [`MemoryDisk::power_off_after`] are left.
+    /// Returns how many of the calls granted by [`MemoryDisk::power_off_after`] are left.
     pub fn calls_left(&self) -> u64 {
         self.power.calls_left.load(Ordering::SeqCst)
     }
 
-    /// The disk as it may look when the power comes back: all that was synced, and of the rest what `keep` lets
+    /// Returns the disk as it may look when the power comes back: all that was synced, and of the rest what `keep` lets
     /// through. `keep` is asked once for each unsynced sector, size change and name change, in order; the names that
     /// survive are a prefix of the changes, as on a file system with a journal.
     pub fn power_cut(&self, mut keep: impl FnMut() -> bool) -> Self {

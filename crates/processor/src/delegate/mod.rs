@@ -3,6 +3,7 @@
 mod checkpoints;
 mod context;
 mod error;
+mod function;
 mod info;
 mod raw;
 
@@ -18,6 +19,7 @@ pub use self::{
     checkpoints::{AutomaticCheckpoints, CheckpointMode, ManualCheckpoints, ManualContext},
     context::Context,
     error::{DelegateError, ErrorAt},
+    function::{IntoDelegateError, delegate_fn},
     info::ChangeInfo,
     raw::RawChanges,
 };
@@ -65,6 +67,23 @@ pub enum ItemResult {
 }
 
 /// The result of a batch: all items handled, or one result for each item.
+///
+/// A delegate that returns `Ok(())` or `Ok(vec_of_item_results)` need not name it. It helps if both happen:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{BatchResult, Changes, Context, DelegateError, ItemResult};
+///
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { total: f64 }
+/// # async fn charge_all(orders: &Changes<Order>) -> Result<(), Vec<bool>> { Ok(()) }
+/// async fn handle(orders: Changes<Order>, _ctx: Context) -> Result<BatchResult, DelegateError> {
+///     let Err(charged) = charge_all(&orders).await else { return Ok(BatchResult::Done) };
+///     let again = ItemResult::Retry { after: Duration::from_secs(1) };
+///     Ok(BatchResult::Each(charged.iter().map(|done| if *done { ItemResult::Done } else { again.clone() }).collect()))
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchResult {
@@ -83,6 +102,25 @@ impl From<()> for BatchResult {
 impl From<Vec<ItemResult>> for BatchResult {
     fn from(results: Vec<ItemResult>) -> Self {
         Self::Each(results)
+    }
+}
+
+/// A value that a delegate may return in `Ok`: `()` if all items were handled, `Vec<ItemResult>` for a result for each item,
+/// or a [`BatchResult`].
+#[diagnostic::on_unimplemented(
+    message = "a delegate cannot return `Ok` with `{Self}`",
+    label = "is not the result of a batch",
+    note = "a delegate returns `Ok(())` if all items were handled, or `Ok` with a `Vec<ItemResult>` or a `BatchResult`"
+)]
+pub trait IntoBatchResult {
+    /// Converts the value.
+    fn into_batch_result(self) -> BatchResult;
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: Into<BatchResult>> IntoBatchResult for R {
+    fn into_batch_result(self) -> BatchResult {
+        self.into()
     }
 }
 
@@ -349,7 +387,7 @@ where
     I: Input,
     C: CheckpointMode,
     Fut: Future<Output = Result<R, DelegateError>> + Send + 'static,
-    R: Into<BatchResult>,
+    R: IntoBatchResult,
 {
     fn call(&self, changes: RawChanges, context: Context) -> BoxFuture<'static, Result<Returned, DelegateError>> {
         let (input, unparsed) = match I::parse(&changes) {
@@ -366,6 +404,6 @@ where
             Some(at) => crate::planted!(CheckpointPassesUnparsed => context; context.limited_to(&changes.slice(0..at))),
         };
         let call = (self.0)(input, C::context(context, checkpoints::sealed::Token(())));
-        Box::pin(async move { Ok(Returned { result: call.await?.into(), unparsed }) })
+        Box::pin(async move { Ok(Returned { result: call.await?.into_batch_result(), unparsed }) })
     }
 }

@@ -2,7 +2,8 @@
 //! lease before it is delivered. Pure.
 //!
 //! A crash is expensive and a lease write is cheap, so a batch during which a process crashed is cut into 32 parts, not
-//! into halves. One crash during the delivery of a single item may be a coincidence; after two the item is dead-lettered.
+//! into halves. One crash during the delivery of a single item may be a coincidence; after two, unless the user sets
+//! another number, the item is dead-lettered.
 
 use super::policy::Policy;
 use crate::lease::document::Search;
@@ -17,9 +18,6 @@ const UNKNOWN: usize = 1 << 30;
 /// stores progress by time stores it after fewer items than usual, since isolation is slow.
 const PAGES_AFTER_CHECKPOINT: usize = 10;
 
-/// So many crashes during the delivery of one item alone make it a dead letter.
-const CRASHES: u32 = 2;
-
 /// The isolation of items of one lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CrashIsolation {
@@ -33,6 +31,8 @@ pub(crate) struct CrashIsolation {
     crashed: Option<Crashed>,
     /// Items after the checkpoint that are dead letters.
     dead: Vec<String>,
+    /// So many crashes during the delivery of one item alone make it a dead letter.
+    limit: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl CrashIsolation {
             None if attempts < limit => None,
             None => {
                 let window = (max_items / PARTS).max(1);
-                Some(Self { window, remaining, passed: 0, crashed: None, dead: Vec::new() })
+                Some(Self { window, remaining, passed: 0, crashed: None, dead: Vec::new(), limit: policy.crashes })
             }
             // A search for an item that fails, and no process crashed since.
             Some(search) if search.crashes == 0 && search.remaining == 0 && search.dead.is_empty() => None,
@@ -78,7 +78,7 @@ impl CrashIsolation {
                 // The search was over too early if a process crashed after it, and the checkpoint has not passed that place.
                 let missed = search.first.is_none() && search.crashes > 0 && policy.manual;
                 let remaining = if missed { UNKNOWN } else { search.remaining.max(search.window) };
-                Some(Self { window, remaining, passed: 0, crashed, dead: search.dead.clone() })
+                Some(Self { window, remaining, passed: 0, crashed, dead: search.dead.clone(), limit: policy.crashes })
             }
         }
     }
@@ -102,7 +102,9 @@ impl CrashIsolation {
             return ItemAction::Skip;
         }
         match &self.crashed {
-            Some(Crashed { first, window: 1, crashes }) if Search::is_name_of(first, item) && *crashes >= CRASHES => {
+            Some(Crashed { first, window: 1, crashes })
+                if Search::is_name_of(first, item) && *crashes >= self.limit =>
+            {
                 ItemAction::DeadLetter(*crashes)
             }
             _ => ItemAction::Deliver,
@@ -164,7 +166,7 @@ impl CrashIsolation {
 mod tests {
     use super::*;
 
-    const POLICY: Policy = Policy { attempts: Some(5), manual: false, dead_letter_unparsed: false };
+    const POLICY: Policy = Policy { attempts: Some(5), manual: false, dead_letter_unparsed: false, crashes: 2 };
 
     fn resume(search: &Search) -> CrashIsolation {
         CrashIsolation::resume(Some(search), 0, POLICY, 1000).unwrap()
@@ -195,6 +197,17 @@ mod tests {
         assert_eq!(fourth.action_for("7:x"), ItemAction::DeadLetter(2));
         assert_eq!(fourth.action_for("7:xy"), ItemAction::Deliver);
         assert_eq!(resume(&crash(third.mark("8:y", 1))).action_for("8:y"), ItemAction::Deliver, "its own first crash");
+    }
+
+    #[test]
+    fn the_user_sets_how_many_crashes_dead_letter_an_item() {
+        let stored = |crashes| Search { first: Some("7:x".into()), window: 1, crashes, remaining: 9, dead: vec![] };
+        let action = |limit, crashes| {
+            let policy = Policy { crashes: limit, ..POLICY };
+            CrashIsolation::resume(Some(&stored(crashes)), 0, policy, 1000).unwrap().action_for("7:x")
+        };
+        assert_eq!(action(1, 1), ItemAction::DeadLetter(1));
+        assert_eq!((action(3, 2), action(3, 3)), (ItemAction::Deliver, ItemAction::DeadLetter(3)));
     }
 
     #[test]

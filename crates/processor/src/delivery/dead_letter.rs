@@ -24,6 +24,7 @@ use changefeed_core::Container;
 pub struct DeadLetter {
     pub(crate) container: Container,
     pub(crate) attempts: u32,
+    pub(crate) crashes: u32,
     pub(crate) in_a_row: usize,
     pub(crate) outage_ends_after: Option<Duration>,
     pub(crate) unparsed_at_once: bool,
@@ -31,12 +32,16 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
+    /// One crash during the delivery of an item alone may be a coincidence.
+    pub(crate) const CRASHES: u32 = 2;
+
     /// Writes dead letters to this container, after five attempts.
     pub fn to(container: &Container) -> Self {
         let container = container.clone();
         Self {
             container,
             attempts: 5,
+            crashes: Self::CRASHES,
             in_a_row: 3,
             outage_ends_after: None,
             unparsed_at_once: false,
@@ -44,32 +49,40 @@ impl DeadLetter {
         }
     }
 
-    /// How often a batch is delivered before failed items are searched for. At least 1. Default: 5.
+    /// Sets how often a batch is delivered before failed items are searched for. At least 1. Default: 5.
     #[must_use]
     pub fn after_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
     }
 
-    /// How many items of a lease in a row may become dead letters while none succeeds. One more is an outage. Items for
-    /// which the delegate returns [`ItemResult::DeadLetter`](crate::ItemResult::DeadLetter) do not count. At least 1.
-    /// Default: 3.
+    /// Sets how many processes may crash while they deliver an item alone before it becomes a dead letter. At least 1.
+    /// Default: 2, since one crash may be a coincidence.
+    #[must_use]
+    pub fn after_crashes(mut self, crashes: u32) -> Self {
+        self.crashes = crashes.max(1);
+        self
+    }
+
+    /// Sets how many items of a lease in a row may become dead letters while none succeeds. One more is an outage.
+    /// Items for which the delegate returns [`ItemResult::DeadLetter`](crate::ItemResult::DeadLetter) do not count. At
+    /// least 1. Default: 3.
     #[must_use]
     pub fn in_a_row(mut self, items: usize) -> Self {
         self.in_a_row = items.max(1);
         self
     }
 
-    /// After an outage of this length its items become dead letters, however many they are. Default: never.
+    /// Ends an outage after this time: its items become dead letters, however many they are. Default: never.
     #[must_use]
     pub fn outage_ends_after(mut self, length: Duration) -> Self {
         self.outage_ends_after = Some(length);
         self
     }
 
-    /// How long a dead letter is kept, in whole seconds, at least 1: written as its `ttl`. The container must allow a time
-    /// to live of items ([`TimeToLive::ItemsOnly`](changefeed_core::TimeToLive::ItemsOnly) or `Seconds`), otherwise the
-    /// store ignores it. Default: as long as the container keeps items.
+    /// Sets how long a dead letter is kept, in whole seconds, at least 1: written as its `ttl`. The container must
+    /// allow a time to live of items ([`TimeToLive::ItemsOnly`](changefeed_core::TimeToLive::ItemsOnly) or `Seconds`),
+    /// otherwise the store ignores it. Default: as long as the container keeps items.
     #[must_use]
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.time_to_live = Some(u32::try_from(time.as_secs()).unwrap_or(u32::MAX).clamp(1, i32::MAX as u32));

@@ -9,7 +9,7 @@ use crate::delegate::{BatchResult, DelegateError, ItemResult, Returned};
 const NOW: Duration = Duration::from_secs(1000);
 
 fn delivery(count: usize, attempts: Option<u32>) -> Delivery {
-    let policy = Policy { attempts, manual: false, dead_letter_unparsed: false };
+    let policy = Policy { attempts, ..Policy::default() };
     Delivery::new(policy, count, 0, OutageDetector::new(3, None))
 }
 

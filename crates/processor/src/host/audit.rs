@@ -71,7 +71,7 @@ impl Host {
             let document = &lease.document;
             let token = document.token.clone();
             let message = format!(
-                "two documents claim lease {token}: {} counts, {} is not processed and is deleted once nobody owns it",
+                "two documents claim lease {token}: {} counts, {} is not processed and is deleted once no host owns it",
                 listing.find(&token).map_or("another", |kept| kept.document.id.as_str()),
                 document.id
             );

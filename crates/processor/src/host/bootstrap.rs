@@ -60,6 +60,28 @@ impl<'a> Bootstrap<'a> {
         Self { name, store, monitored, runtime, start: &options.start, mode: *mode }
     }
 
+    /// Runs as [`Bootstrap::run`] does, and again while a store is unavailable or throttled, until `timeout` has passed.
+    ///
+    /// # Errors
+    /// Those of the last run.
+    pub(crate) async fn run_within(&self, timeout: Duration) -> Result<StartPositions> {
+        let begun = self.runtime.monotonic();
+        let mut attempt = 0;
+        loop {
+            let error = match self.run().await {
+                Err(error) if error.kind().is_transient() && error.effect() == Effect::None => error,
+                ran => return ran,
+            };
+            attempt += 1;
+            let pause = LOCK_PAUSE.after(attempt, self.runtime.random()).max(error.retry_after().unwrap_or_default());
+            if self.runtime.monotonic().saturating_sub(begun) + pause > timeout {
+                return Err(error);
+            }
+            tracing::warn!(attempt, ?pause, %error, "start failed, retrying");
+            self.runtime.sleep(pause).await;
+        }
+    }
+
     /// Makes sure that the processor's leases exist; returns where each range began.
     ///
     /// # Errors

@@ -92,7 +92,7 @@ impl<'a> Lock<'a> {
         Ok(etag.map(|etag| Self { item, monitored, nonce, etag, confirmed, lost: false }))
     }
 
-    /// Whether nobody can have taken it for dead.
+    /// Returns `true` if no host can have judged the lock stale.
     pub(crate) fn holds(&self) -> bool {
         !self.lost && self.item.runtime.monotonic() < self.deadline()
     }

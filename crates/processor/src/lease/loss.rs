@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Another instance, or another process with this host's name, owns it; or nobody, after an operator's seek.
+    /// Another instance, or another process with this host's name, owns it; or no host, after an operator's seek.
     Taken {
         /// Its owner now, if any.
         by: Option<String>,

@@ -115,7 +115,7 @@ fn refused(name: &str, problem: &str, remedy: &str) -> Error {
 pub struct LeaseToken(Arc<str>);
 
 impl LeaseToken {
-    /// The token as text.
+    /// Returns the token as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -125,12 +125,12 @@ impl LeaseToken {
         texts.share(&mut self.0);
     }
 
-    /// The token read as the id of a physical range. Only the version of the lease says whether it is one.
+    /// Returns the token read as the id of a physical range. Only the version of the lease says whether it is one.
     pub fn to_range_id(&self) -> Option<RangeId> {
         self.0.parse().ok()
     }
 
-    /// The token read as a feed range.
+    /// Returns the token read as a feed range.
     pub fn to_feed_range(&self) -> Option<FeedRange> {
         self.0.parse().ok()
     }

@@ -50,7 +50,7 @@ impl LeaseTiming {
     pub const SERVER: Self =
         Self { acquire: Duration::from_secs(2), renew: Duration::from_secs(3), expiration: Duration::from_secs(10) };
 
-    /// The default: [`EMBEDDED`](Self::EMBEDDED) if the lease container is in the same process,
+    /// Returns the default: [`EMBEDDED`](Self::EMBEDDED) if the lease container is in the same process,
     /// [`SERVER`](Self::SERVER) if it has wake-ups over the network, otherwise [`REMOTE`](Self::REMOTE).
     pub fn for_container(leases: &Container) -> Self {
         let capabilities = leases.capabilities();

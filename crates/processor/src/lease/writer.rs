@@ -30,7 +30,7 @@ pub(crate) struct Identity {
 /// Why a lease is acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Acquire {
-    /// Nobody owns it, it was granted to this host, or it is this host's own.
+    /// No host owns it, it was granted to this host, or it is this host's own.
     Free,
     /// Its owner was silent for as long as it promised, or is an earlier process of this host.
     Expired,

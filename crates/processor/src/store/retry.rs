@@ -9,39 +9,43 @@ use changefeed_core::{
 
 use crate::{backoff::Backoff, runtime::Runtime};
 
-/// Requests that are refused so often in a row fail, after about three seconds of pauses.
-const TRIES: u32 = 6;
-
-/// Between two attempts.
+/// Between two attempts, unless the store names a longer time.
 const PAUSE: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(2) };
 
 /// A store whose requests are repeated while it is throttled or unavailable, as long as nothing was done.
 pub(crate) struct RetryBackend {
     inner: Arc<dyn Backend>,
     runtime: Arc<dyn Runtime>,
+    timeout: Duration,
 }
 
 impl RetryBackend {
-    /// The container, with every request tried several times.
-    pub(crate) fn container(container: &Container, runtime: &Arc<dyn Runtime>) -> Container {
+    /// The container, with every request repeated for up to `timeout` after its first failure.
+    pub(crate) fn container(container: &Container, runtime: &Arc<dyn Runtime>, timeout: Duration) -> Container {
         let (inner, runtime) = (Arc::clone(container.backend()), Arc::clone(runtime));
-        Container::new(Arc::new(Self { inner, runtime }))
+        Container::new(Arc::new(Self { inner, runtime, timeout }))
     }
 
     async fn retried<T, R: Future<Output = Result<T>> + Send>(
         &self,
         request: impl Fn() -> R + Send + Sync,
     ) -> Result<T> {
-        let mut failures = 0;
+        let (mut attempt, mut failing_since) = (0, None);
         loop {
-            let answer = request().await;
-            failures += 1;
-            match answer {
-                Err(error) if error.kind().is_transient() && error.effect() == Effect::None && failures < TRIES => {
-                    self.runtime.sleep(PAUSE.after(failures, self.runtime.random())).await;
-                }
+            let error = match request().await {
+                Err(error) if error.kind().is_transient() && error.effect() == Effect::None => error,
                 answer => return answer,
+            };
+            attempt += 1;
+            let now = self.runtime.monotonic();
+            let failing = now.saturating_sub(*failing_since.get_or_insert(now));
+            let pause = PAUSE.after(attempt, self.runtime.random()).max(error.retry_after().unwrap_or_default());
+            if failing + pause > self.timeout {
+                return Err(error);
             }
+            let container = &self.identity().container_name;
+            tracing::info!(container, attempt, ?pause, %error, "request to the store failed, retrying");
+            self.runtime.sleep(pause).await;
         }
     }
 }

@@ -110,19 +110,19 @@ impl LeaseState {
 }
 
 impl Estimator {
-    /// An estimator for the processor `name`.
+    /// Creates an estimator for the processor `name`.
     pub fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
         Self { processor: ProcessorRef::new(name, monitored, leases), lease_metrics: false, runtime: None }
     }
 
-    /// Whether [`Estimator::watch`] records the lag of each lease as well, with the label `lease`. Default: off.
+    /// Sets whether [`Estimator::watch`] records the lag of each lease as well, with the label `lease`. Default: off.
     #[must_use]
     pub fn lease_metrics(mut self, wanted: bool) -> Self {
         self.lease_metrics = wanted;
         self
     }
 
-    /// Where time and tasks come from: for simulations. Default: tokio and the operating system.
+    /// Sets where time and tasks come from: for simulations. Default: tokio and the operating system.
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
@@ -177,7 +177,7 @@ pub struct LagWatch {
 }
 
 impl LagWatch {
-    /// The next measurement, or the error it met: measuring goes on either way.
+    /// Returns the next measurement, or the error that it met; after an error, measuring continues.
     ///
     /// # Errors
     /// Those of [`Estimator::lag`]; `Closed` if the runtime has ended.

@@ -65,7 +65,8 @@ pub struct ImportPlan {
 }
 
 impl ImportPlan {
-    /// Whether the plan moves everything: nothing was refused, every key is covered and nobody works on a lease.
+    /// Returns `true` if the plan moves everything: nothing was refused, every key is covered and no host works on a
+    /// lease.
     pub fn is_complete(&self) -> bool {
         self.refused.is_empty() && self.uncovered.is_empty() && self.owned.is_empty()
     }
@@ -95,6 +96,23 @@ impl ImportPlan {
 /// and `..`. `live` are the ranges of the monitored container, from `feed_ranges`. A lease of a range that was split since
 /// becomes one lease for each of its children, at the same position. `keyed` says that the lease container is partitioned
 /// by `/partitionKey`.
+///
+/// ```
+/// use changefeed::{core::{Container, Result}, plan_import};
+/// use serde_json::Value;
+///
+/// # async fn example(orders: &Container, java_leases: &Container, leases: &Container) -> Result<()> {
+/// let documents = java_leases.list("mailer").await?; // the lease prefix of the Java processor
+/// let bodies = documents.iter().map(|item| &*item.body);
+/// let plan = plan_import("mailer", orders.identity(), &orders.feed_ranges().await?, bodies, false)?;
+/// plan.check()?; // refuses a plan that does not move everything
+/// for lease in &plan.leases {
+///     let document: Value = serde_json::from_slice(&lease.document).expect("a lease document is JSON");
+///     leases.create(&document).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if the name cannot be that of a processor.

@@ -62,7 +62,7 @@ pub enum Progress {
 }
 
 impl Locate {
-    /// For the processor `name`.
+    /// Looks into the processor `name`.
     pub fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
         Self { processor: ProcessorRef::new(name, monitored, leases) }
     }

@@ -126,7 +126,7 @@ fn place(identity: &ContainerIdentity) -> String {
     format!("{}/{}", identity.database_name, identity.container_name)
 }
 
-/// The names of all processors of `monitored` that have documents in `leases`, in order.
+/// Returns the names of all processors of `monitored` that have documents in `leases`, in order.
 ///
 /// # Errors
 /// Those of the store.

@@ -21,6 +21,17 @@ const SYSTEM: [&str; 6] = ["_rid", "_self", "_etag", "_ts", "_attachments", "_ls
 /// All documents of a processor, with where they come from. Made by [`Control::export`], written back by
 /// [`Control::import`]. As JSON it is an object with the members below and `format`, `version` and `dialect`; a reader
 /// refuses versions and dialects that it does not know.
+///
+/// ```
+/// use changefeed::LeaseArchive;
+///
+/// # async fn example(control: changefeed::Control) -> changefeed::core::Result<()> {
+/// let text = control.export().await?.to_json(); // to be kept, for example in a file
+/// let archive = LeaseArchive::from_json(text.as_bytes())?;
+/// println!("{} leases of processor {}", archive.leases.len(), archive.processor);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LeaseArchive {
@@ -87,7 +98,7 @@ impl LeaseArchive {
         Ok(archive)
     }
 
-    /// The archive as JSON for people: two spaces of indentation and a line feed at the end.
+    /// Returns the archive as JSON for people: two spaces of indentation and a line feed at the end.
     pub fn to_json(&self) -> String {
         let mut text =
             serde_json::to_string_pretty(self).expect("invariant: texts and JSON that was read always serialise");

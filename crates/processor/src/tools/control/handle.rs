@@ -38,20 +38,20 @@ pub struct Control {
 }
 
 impl Control {
-    /// Control of the processor `name`.
+    /// Creates operator commands for the processor `name`.
     pub fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
         let timing = LeaseTiming::for_container(leases);
         Self { processor: ProcessorRef::new(name, monitored, leases), timing, runtime: None }
     }
 
-    /// The intervals that the hosts use. Default: as for a processor.
+    /// Sets the intervals that the hosts use. Default: as for a processor.
     #[must_use]
     pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
         self.timing = timing;
         self
     }
 
-    /// Where time comes from: for simulations. Default: tokio and the operating system.
+    /// Sets where time comes from: for simulations. Default: tokio and the operating system.
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {

@@ -50,7 +50,20 @@ pub struct ImportedLease {
     pub to: Option<Position>,
 }
 
-/// An import about to happen.
+/// An import about to happen, from [`Control::import`].
+///
+/// ```
+/// use changefeed::{LeaseArchive, core::Result};
+///
+/// # async fn example(control: changefeed::Control, archive: LeaseArchive) -> Result<()> {
+/// let import = control.import(archive);
+/// for lease in import.dry_run().await? {
+///     println!("lease {}: {:?}", lease.lease, lease.action);
+/// }
+/// import.apply().await?; // refused while hosts are alive
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing happens before `apply`"]
 pub struct Import {
@@ -94,7 +107,7 @@ impl Import {
         self
     }
 
-    /// What [`Import::apply`] would do now. Everything is checked, nothing is written.
+    /// Returns what [`Import::apply`] would do now. Everything is checked, nothing is written.
     ///
     /// # Errors
     /// `ForeignContinuation` if the positions are of another store or container, `Locked` if hosts are alive,

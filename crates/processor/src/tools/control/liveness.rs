@@ -9,7 +9,7 @@ use crate::lease::store::{Listing, StoredLease};
 /// What one look tells about the owner of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerState {
-    /// Nobody owns it.
+    /// No host owns it.
     None,
     /// It wrote within its promise, by this machine's clock, or nobody can tell.
     Alive,

@@ -29,7 +29,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// Nobody owned it.
+    /// No host owned it.
     AlreadyFree,
     /// Its owner is dead, and it is free now.
     OwnerDead,
@@ -54,7 +54,22 @@ pub struct ReleasedLease {
     pub outcome: ReleaseOutcome,
 }
 
-/// A release about to happen.
+/// A release about to happen, from [`Control::release`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{ReleaseOutcome, Scope};
+///
+/// # async fn example(control: changefeed::Control) -> changefeed::core::Result<()> {
+/// for released in control.release(Scope::All).patience(Duration::from_secs(60)).apply().await? {
+///     if released.outcome == ReleaseOutcome::Kept {
+///         println!("lease {} still belongs to {:?}", released.lease, released.owner);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing happens before `apply`"]
 pub struct LeaseRelease {
@@ -83,13 +98,14 @@ impl LeaseRelease {
         self
     }
 
-    /// How long living owners may take to finish their batches. Default: 30 s.
+    /// Sets how long living owners may take to finish their batches. Default: 30 s.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// What [`LeaseRelease::apply`] would do now, if every owner that is asked gives up in time. Writes nothing.
+    /// Returns what [`LeaseRelease::apply`] would do now, if every owner that is asked gives up in time. Writes
+    /// nothing.
     ///
     /// # Errors
     /// `ItemNotFound` if there is no such processor or lease, and those of the stores.

@@ -8,7 +8,16 @@ use crate::{
     tools::snapshot::Snapshot,
 };
 
-/// A reset about to happen.
+/// A reset about to happen, from [`Control::reset`].
+///
+/// ```
+/// # async fn example(control: changefeed::Control) -> changefeed::core::Result<()> {
+/// let reset = control.reset();
+/// println!("would delete {} leases", reset.dry_run().await?.len());
+/// reset.apply().await?; // refused while a host runs
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing happens before `apply`"]
 pub struct Reset {
@@ -34,7 +43,7 @@ impl Reset {
         self
     }
 
-    /// The leases that [`Reset::apply`] would delete now.
+    /// Returns the leases that [`Reset::apply`] would delete now.
     ///
     /// # Errors
     /// `ItemNotFound` if there is no such processor, and those of the stores.

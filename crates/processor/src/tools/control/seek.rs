@@ -80,7 +80,23 @@ pub struct Moved {
     pub to: Position,
 }
 
-/// A seek about to happen.
+/// A seek about to happen, from [`Control::seek`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use changefeed::{Scope, SeekTo, core::Timestamp};
+///
+/// # async fn example(control: changefeed::Control) -> changefeed::core::Result<()> {
+/// let hour_ago = Timestamp::now().saturating_sub(Duration::from_secs(3600));
+/// let seek = control.seek(SeekTo::Time(hour_ago), Scope::All);
+/// for moved in seek.dry_run().await? {
+///     println!("lease {} would move from {} to {}", moved.lease, moved.from, moved.to);
+/// }
+/// seek.apply().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing happens before `apply`"]
 pub struct Seek {
@@ -103,7 +119,7 @@ impl Control {
 }
 
 impl Seek {
-    /// What [`Seek::apply`] would do now. Everything is checked, nothing is written.
+    /// Returns what [`Seek::apply`] would do now. Everything is checked, nothing is written.
     ///
     /// # Errors
     /// `ItemNotFound` if there is no such processor or lease, `InvalidArgument` or `BadContinuation` for a position

@@ -65,19 +65,19 @@ pub struct DeadLetterSummary {
 }
 
 impl DeadLetters {
-    /// The dead letters of all processors in `container`.
+    /// Selects the dead letters of all processors in `container`.
     pub fn new(container: &Container) -> Self {
         Self { container: container.clone(), processor: None, runtime: None }
     }
 
-    /// Only those of this processor. Default: all.
+    /// Selects only those of this processor. Default: all.
     #[must_use]
     pub fn processor(mut self, name: impl Into<String>) -> Self {
         self.processor = Some(name.into());
         self
     }
 
-    /// Where time comes from: for simulations. Default: tokio and the operating system.
+    /// Sets where time comes from: for simulations. Default: tokio and the operating system.
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
@@ -85,8 +85,8 @@ impl DeadLetters {
         self
     }
 
-    /// Some letters, after those of an earlier page. Filtering may leave a page short or empty: it is the last one
-    /// only if it has no `next`.
+    /// Returns some letters, after those of an earlier page. Filtering may leave a page short or empty: it is the last
+    /// one only if it has no `next`.
     ///
     /// # Errors
     /// Those of the store.
@@ -103,7 +103,7 @@ impl DeadLetters {
         Ok(page)
     }
 
-    /// All letters, read page by page into memory.
+    /// Returns all letters, read page by page into memory.
     ///
     /// # Errors
     /// Those of the store.
@@ -120,7 +120,7 @@ impl DeadLetters {
         }
     }
 
-    /// One letter.
+    /// Returns one letter.
     ///
     /// # Errors
     /// `ItemNotFound` if there is none with this id, and those of the store.

@@ -8,7 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::list::DeadLetters;
 use crate::{dead_letter_document::DeadLetterDocument, delegate::DelegateError};
 
-/// Dead letters about to be sent on their way again, oldest change first.
+/// Dead letters about to be delivered again, oldest change first; from [`DeadLetters::redrive`].
+///
+/// ```
+/// use changefeed::{DeadLetters, core::{Container, Result}};
+///
+/// # async fn example(rejected: &Container, orders: &Container) -> Result<()> {
+/// let redrive = DeadLetters::new(rejected).processor("mailer").redrive().limit(100).per_second(10.0);
+/// let plan = redrive.clone().dry_run().to_container(orders).await?;
+/// println!("{} items would be written again", plan.done.len());
+/// for skipped in redrive.to_container(orders).await?.skipped {
+///     println!("item {} stays a dead letter: {}", skipped.item, skipped.reason);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before `to_container` or `to_delegate`"]
 pub struct Redrive {
@@ -67,25 +81,26 @@ impl Redrive {
         Self { letters, only, limit: usize::MAX, pause, dry_run: false, overwrite: false, on_progress }
     }
 
-    /// This letter, and others named so. Default: all.
+    /// Selects this letter, and others named so. Default: all.
     pub fn letter(mut self, id: impl Into<String>) -> Self {
         self.only.insert(id.into());
         self
     }
 
-    /// How many letters at most. Default: no limit.
+    /// Sets the maximum number of letters. Default: no limit.
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// How many letters a second at most; what is not a positive number means no limit. Default: no limit.
+    /// Sets the maximum number of letters per second; a value that is not a positive number means no limit. Default: no
+    /// limit.
     pub fn per_second(mut self, rate: f64) -> Self {
         self.pause = Duration::try_from_secs_f64(1.0 / rate).unwrap_or_default();
         self
     }
 
-    /// Only says what would happen: nothing is written, and no delegate is called. Default: it happens.
+    /// Reports only what would happen: nothing is written, and no delegate is called. Default: off.
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self
@@ -190,7 +205,7 @@ impl Redrive {
         }
     }
 
-    /// A letter that somebody else has redriven or thrown away meanwhile is none of our business.
+    /// Reads a dead letter. Ignores dead letters that were deleted meanwhile.
     async fn find(&self, id: &str) -> Result<Option<(DeadLetterDocument, Item)>> {
         match self.letters.find(id).await {
             Ok(found) => Ok(Some(found)),

@@ -83,20 +83,20 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> (Cause, String) {
 /// Changes that wait without an owner need a host; a lease that has caught up does not.
 fn unowned(evidence: &Evidence<'_>, waiting: &str) -> (Cause, String) {
     if let Some((throttled, error)) = &evidence.unreadable {
-        return (feed_failure(*throttled), format!("nobody owns it; the feed cannot be read: {error}"));
+        return (feed_failure(*throttled), format!("no host owns it; the feed cannot be read: {error}"));
     }
     match (evidence.split, evidence.changes) {
         (true, changes) => {
             let cause = if changes > 0 { Cause::Unowned } else { Cause::SplitPending };
-            (cause, format!("its range was split or merged and nobody owns it, {waiting}: start a host"))
+            (cause, format!("its range was split or merged and no host owns it, {waiting}: start a host"))
         }
         (false, 0) if evidence.untouched => {
-            (Cause::NoData, "no data: the container has never had a change; nobody owns it".to_owned())
+            (Cause::NoData, "no data: the container has never had a change; no host owns it".to_owned())
         }
-        (false, 0) => (Cause::CaughtUp, "caught up; nobody owns it: the next host takes it".to_owned()),
+        (false, 0) => (Cause::CaughtUp, "caught up; no host owns it: the next host takes it".to_owned()),
         (false, _) => (
             Cause::Unowned,
-            format!("nobody owns it, {waiting}: start a host, or see why those that run do not take it"),
+            format!("no host owns it, {waiting}: start a host, or see why those that run do not take it"),
         ),
     }
 }
@@ -319,28 +319,28 @@ mod tests {
             (
                 free(),
                 Cause::Unowned,
-                "nobody owns it, 7 changes behind: start a host, or see why those that run do not take it",
+                "no host owns it, 7 changes behind: start a host, or see why those that run do not take it",
             ),
-            (Evidence { changes: 0, ..free() }, Cause::CaughtUp, "caught up; nobody owns it: the next host takes it"),
+            (Evidence { changes: 0, ..free() }, Cause::CaughtUp, "caught up; no host owns it: the next host takes it"),
             (
                 Evidence { changes: 0, untouched: true, ..free() },
                 Cause::NoData,
-                "no data: the container has never had a change; nobody owns it",
+                "no data: the container has never had a change; no host owns it",
             ),
             (
                 Evidence { changes: 0, unreadable: Some((false, "disk".to_owned())), ..free() },
                 Cause::FeedFailing,
-                "nobody owns it; the feed cannot be read: disk",
+                "no host owns it; the feed cannot be read: disk",
             ),
             (
                 Evidence { split: true, ..free() },
                 Cause::Unowned,
-                "its range was split or merged and nobody owns it, 7 changes behind: start a host",
+                "its range was split or merged and no host owns it, 7 changes behind: start a host",
             ),
             (
                 Evidence { split: true, changes: 0, ..free() },
                 Cause::SplitPending,
-                "its range was split or merged and nobody owns it, nothing waits: start a host",
+                "its range was split or merged and no host owns it, nothing waits: start a host",
             ),
             (
                 Evidence { split: true, ..evidence() },

@@ -66,7 +66,7 @@ impl Explain {
         Self { processor: ProcessorRef::new(name, monitored, leases), timing, observe: Duration::ZERO, runtime: None }
     }
 
-    /// The intervals that the hosts use. Default: as for a processor.
+    /// Sets the intervals that the hosts use. Default: as for a processor.
     #[must_use]
     pub fn lease_timing(mut self, timing: LeaseTiming) -> Self {
         self.timing = timing;
@@ -83,7 +83,7 @@ impl Explain {
         self
     }
 
-    /// Where time comes from: for simulations. Default: tokio and the operating system.
+    /// Sets where time comes from: for simulations. Default: tokio and the operating system.
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
@@ -91,7 +91,7 @@ impl Explain {
         self
     }
 
-    /// One explanation per lease, by token.
+    /// Returns one explanation per lease, by token.
     ///
     /// # Errors
     /// `ItemNotFound` if the processor was never started, and those of the stores.

@@ -21,6 +21,21 @@ const VERSION_2: &str = "cf2.";
 /// The text is `cf2.` and base64 (for URLs, without padding) of JSON: the store id, the container's resource id, the
 /// mode, and a position for each feed range. Texts of the version before, `cf1.`, have no store id and are still read.
 /// A bookmark holds no data and no credentials.
+///
+/// ```
+/// use changefeed::{Bookmark, Pull, core::{Container, Result, StartFrom}};
+///
+/// # async fn example(orders: &Container) -> Result<()> {
+/// let mut pull = Pull::container(orders, StartFrom::Beginning);
+/// let page = pull.next_page().await?;
+/// println!("{} changes", page.changes.len());
+/// let text = pull.bookmark().to_string(); // to be kept, for example in a file
+///
+/// let bookmark: Bookmark = text.parse()?;
+/// let next = Pull::resume(orders, &bookmark)?.next_page().await?; // begins after the first page
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bookmark {
     store: Option<StoreId>,
@@ -34,22 +49,22 @@ impl Bookmark {
         Self { store: Some(store), container, mode, positions }
     }
 
-    /// The store that it belongs to; `None` if it was made by a version that did not write it.
+    /// Returns the store that it belongs to; `None` if it was made by a version that did not write it.
     pub fn store(&self) -> Option<&StoreId> {
         self.store.as_ref()
     }
 
-    /// The container that it belongs to.
+    /// Returns the container that it belongs to.
     pub fn container(&self) -> &ResourceId {
         &self.container
     }
 
-    /// The mode it was made in.
+    /// Returns the mode it was made in.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The keys that it covers, from the first to the last; `None` if it covers none.
+    /// Returns the keys that it covers, from the first to the last; `None` if it covers none.
     pub fn range(&self) -> Option<FeedRange> {
         let ranges = || self.positions.iter().map(|position| &position.range);
         let first = ranges().map(FeedRange::min_inclusive).min()?;

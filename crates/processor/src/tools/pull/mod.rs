@@ -117,14 +117,14 @@ impl Pull {
         self
     }
 
-    /// What to show. A bookmark knows its mode, and cannot go on in another. Default: latest versions.
+    /// Sets what to show. A bookmark knows its mode, and cannot go on in another. Default: latest versions.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// The changes that come next in one of the ranges; none if a full round over all of them brought nothing. The
-    /// first call settles where each range begins, so that nothing written after it is missed.
+    /// Returns the changes that come next in one of the ranges; none if a full round over all of them brought nothing.
+    /// The first call settles where each range begins, so that nothing written after it is missed.
     ///
     /// After an error the next call goes on with the next range and comes back to this one, at the same position: one
     /// sick range does not block the others.
@@ -168,8 +168,8 @@ impl Pull {
         }
     }
 
-    /// Where this reader stands: after the last page it gave. A bookmark made before the first page holds the start
-    /// as it was asked for: `Now` then means the moment it is resumed.
+    /// Returns the position of this reader: after the last page that it returned. A bookmark made before the first page
+    /// holds the start as it was asked for: `Now` then means the moment it is resumed.
     pub fn bookmark(&self) -> Bookmark {
         let mut positions: Vec<RangePosition> = self.positions.iter().cloned().collect();
         positions.sort_by(|a, b| a.range.cmp(&b.range));
@@ -279,13 +279,13 @@ impl PullPage {
         Self { changes: Vec::new(), range: None, request_charge }
     }
 
-    /// Whether everything there is was read.
+    /// Returns `true` if everything there is was read.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// The items after their changes as values of the caller's type; deletes are left out. To treat an item that does
-    /// not fit by itself, use [`Change::parse`] on each change.
+    /// Returns the items after their changes as values of the caller's type; deletes are left out. To treat an item
+    /// that does not fit by itself, use [`Change::parse`] on each change.
     ///
     /// # Errors
     /// `BadJson` at the first item that does not fit the type.
