@@ -196,6 +196,21 @@ impl CosmosContainer {
             None => Err(timed_out(call, &self.what(doing), budget.limit)),
         }
     }
+
+    /// Performs a request that takes several calls of the SDK, each with the limit of the budget: together they take no
+    /// longer than one of them may.
+    pub(crate) async fn together<T>(
+        &self,
+        call: Call,
+        doing: &str,
+        budget: &Budget,
+        calls: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        match within(budget.limit, calls).await {
+            Some(result) => result,
+            None => Err(timed_out(call, &self.what(doing), budget.limit)),
+        }
+    }
 }
 
 impl fmt::Debug for CosmosContainer {
