@@ -17,6 +17,10 @@ mod process;
 #[path = "../processor/ranges.rs"]
 mod ranges;
 mod recovery;
+#[path = "../processor/seen.rs"]
+mod seen;
+#[path = "../processor/server_faults.rs"]
+mod server_faults;
 #[path = "../processor/shop.rs"]
 mod shop;
 mod stage;
@@ -25,3 +29,5 @@ mod store;
 mod support;
 #[path = "../processor/tools.rs"]
 mod tools;
+#[path = "../processor/versions.rs"]
+mod versions;
