@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::large_futures, reason = "those of the SDK are, and a test has room for them")]
 
+mod bad_input;
 #[path = "../processor/delivery.rs"]
 mod delivery;
 mod failover;
