@@ -25,6 +25,14 @@ use crate::{
 
 /// A container of Azure Cosmos DB.
 ///
+/// # Session tokens
+/// The SDK keeps the session tokens of a client, sends them with each read and updates them from each response, so a host
+/// reads its own writes if the consistency of the account is session. [`Response`](changefeed_core::Response) does not have
+/// the token, since no caller needs it: what a host stores of another one's work are ETags. The position of a lease is the
+/// ETag of a page. If a replica lags behind it, the feed returns nothing new until the replica has caught up. A lease that
+/// was read from such a replica is written on condition of its ETag, and refused if it is not the newest version. If no
+/// replica has what the session has seen, the read is repeated without the token, with the same two safeguards.
+///
 /// ```no_run
 /// # async fn example(client: azure_data_cosmos::CosmosClient) -> changefeed_core::Result<()> {
 /// use changefeed_cosmos::CosmosContainer;
