@@ -4,6 +4,7 @@
 #![allow(clippy::large_futures, reason = "those of the SDK are, and a test has room for them")]
 
 mod bad_input;
+mod command;
 #[path = "../processor/delivery.rs"]
 mod delivery;
 mod failover;
