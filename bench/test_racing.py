@@ -71,6 +71,22 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(found["memory_loaded"]["java"], 20.0)
         self.assertEqual(found["memory_loaded_small_heap"]["java"], 5.0)
 
+    def test_each_store_has_a_verdict_of_its_own(self):
+        found = {line["row"]: line for line in report.lines(results(ours=1.0, cosmos=2.0, small=12.0), "here")}
+        row, cosmos = found["memory_loaded_small_heap"], found["memory_loaded_small_heap_cosmos"]
+        self.assertEqual((row["met"], row["met_cosmos"], cosmos["met"]), (True, False, False))
+        self.assertEqual((row["ours_cosmos"], row["ratio_cosmos"]), (2.0, cosmos["ratio"]))
+        self.assertIsNone(found["takeover_after_kill"]["met_cosmos"])
+
+    def test_the_table_shows_the_verdict_on_each_store(self):
+        head, _, *body = report.table(report.lines(results(ours=1.0, cosmos=2.0, small=12.0), "here")).splitlines()
+        columns = [cell.strip() for cell in head.strip("|").split("|")]
+        rows = [dict(zip(columns, (cell.strip() for cell in line.strip("|").split("|")))) for line in body]
+        self.assertEqual([row["row"] for row in rows], [row.name for row in report.ROWS])
+        small = next(row for row in rows if row["row"] == "memory_loaded_small_heap")
+        self.assertEqual((small["remote"], small["cosmos"], small["java"]), ("1", "2", "12"))
+        self.assertEqual((small["goal"], small["met"], small["met cosmos"]), ("ratio <= 0.1", "yes", "NO"))
+
     def test_losses_add_up_and_times_are_medians(self):
         values = results()
         values["lost"]["java"], values["takeover"]["remote"] = [0, 2, 1], [9.0, 1.0, 2.0]

@@ -81,11 +81,13 @@ ROWS = (
     Row("lost", "lost", "changes", "changes of all experiments that are in no ledger", NONE, of=sum, chart=False),
 )
 
-STORES = (("remote", "", "changefeed-remote"), ("cosmos", "_cosmos", "changefeed-cosmos on the official SDK for Rust"))
+COSMOS = "_cosmos"
+STORES = (("remote", "", "changefeed-remote"), ("cosmos", COSMOS, "changefeed-cosmos on the official SDK for Rust"))
 
 
 def lines(results, machine):
-    """The rows of the JSON: those of our client for our server, then those of the SDK's."""
+    """The rows of the JSON: those of our client for our server, with the verdict on the SDK's beside it, then those of
+    the SDK's."""
     found = []
     for contestant, suffix, store in STORES:
         for row in ROWS:
@@ -101,6 +103,10 @@ def lines(results, machine):
                 "unit": row.unit, "store": store, "what": row.what, "runs_ours": [rounded(one) for one in ours],
                 "runs_java": [rounded(one) for one in java], "machine": machine,
             })
+    by_name = {one["row"]: one for one in found}
+    for row in ROWS:
+        cosmos = by_name[row.name + COSMOS]
+        by_name[row.name].update({f"{key}_cosmos": cosmos[key] for key in ("ours", "ratio", "met")})
     return found
 
 
@@ -117,9 +123,12 @@ def show(value):
 
 
 def table(found):
-    head = ("row", "unit", "ours", "java", "ratio", "goal", "met")
-    body = [(one["row"], one["unit"], show(one["ours"]), show(one["java"]), show(one["ratio"]), one["goal"] or "",
-             {True: "yes", False: "NO", None: ""}[one["met"]]) for one in found]
+    """One line for each row, with both stores of ours and the verdict on each."""
+    head = ("row", "unit", "remote", "cosmos", "java", "ratio", "ratio cosmos", "goal", "met", "met cosmos")
+    rows = [one for one in found if "ours_cosmos" in one]
+    verdict = {True: "yes", False: "NO", None: ""}
+    body = [(one["row"], one["unit"], show(one["ours"]), show(one["ours_cosmos"]), show(one["java"]), show(one["ratio"]),
+             show(one["ratio_cosmos"]), one["goal"] or "", verdict[one["met"]], verdict[one["met_cosmos"]]) for one in rows]
     widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |"

@@ -6,22 +6,24 @@ use changefeed_core::{
     Catalog, Container, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Epk, PhysicalRange, RangeId, Result,
     async_trait,
 };
-use changefeed_cosmos::Account;
+use changefeed_cosmos::{Account, Credential};
 use tokio::sync::OnceCell;
 
-/// An account that a connection string names.
+/// An account and its key.
 pub(crate) struct CosmosStore {
-    connection_string: String,
+    endpoint: String,
+    key: String,
     account: OnceCell<Account>,
 }
 
 impl CosmosStore {
-    pub(crate) fn new(connection_string: &str) -> Self {
-        Self { connection_string: connection_string.to_owned(), account: OnceCell::new() }
+    pub(crate) fn new(endpoint: &str, key: String) -> Self {
+        Self { endpoint: endpoint.to_owned(), key, account: OnceCell::new() }
     }
 
     async fn account(&self) -> Result<&Account> {
-        self.account.get_or_try_init(|| Account::from_connection_string(&self.connection_string)).await
+        let connect = || Account::connect(&self.endpoint, Credential::Key(self.key.clone()));
+        self.account.get_or_try_init(connect).await
     }
 
     async fn catalog(&self) -> Result<Arc<dyn Catalog>> {

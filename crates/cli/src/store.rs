@@ -15,7 +15,7 @@ use hyper::Uri;
 use crate::{
     args::{ContainerName, ProcessorArgs, StoreArgs},
     clock,
-    connection_string::is_connection_string,
+    connection_string::AccountName,
     exit::Result,
     keys,
     nearest::nearest,
@@ -66,11 +66,11 @@ pub(crate) enum Missing {
 impl Store {
     /// Opens what the arguments name.
     pub(crate) fn open(args: &StoreArgs, missing: Missing) -> Result<Self> {
+        if let Some(account) = AccountName::of(&args.store) {
+            return Self::azure(args, &account);
+        }
         if is_url(&args.store) {
             return Self::connect(args);
-        }
-        if is_connection_string(&args.store) {
-            return Self::azure(&args.store);
         }
         if args.store == MEMORY {
             return Ok(Self::embedded(Engine::in_memory()?));
@@ -117,17 +117,29 @@ impl Store {
         }
     }
 
-    /// An account of Azure Cosmos DB.
+    /// An account of Azure Cosmos DB. A key in its connection string counts before the one of the arguments, which may be
+    /// meant for another store.
     #[cfg(feature = "cosmos")]
-    fn azure(connection_string: &str) -> Result<Self> {
-        let cosmos = Arc::new(crate::cosmos::CosmosStore::new(connection_string));
+    fn azure(args: &StoreArgs, account: &AccountName<'_>) -> Result<Self> {
+        let host =
+            account.host().ok_or("AccountEndpoint is not a URL such as https://my-shop.documents.azure.com:443/")?;
+        let key = match account.key {
+            Some(key) => key.to_owned(),
+            None => keys::of_client(args, &host)?,
+        };
+        let cosmos = Arc::new(crate::cosmos::CosmosStore::new(account.endpoint, key));
         let catalog = Arc::clone(&cosmos) as Arc<dyn Catalog>;
         Ok(Self { catalog, engine: None, server: None, joined: None, cosmos: Some(cosmos) })
     }
 
     #[cfg(not(feature = "cosmos"))]
-    fn azure(_: &str) -> Result<Self> {
-        Err("this command was built without Azure Cosmos DB: build it with `--features cosmos`".into())
+    fn azure(_: &StoreArgs, account: &AccountName<'_>) -> Result<Self> {
+        let host = account.host().unwrap_or_else(|| account.endpoint.to_owned());
+        Err(format!(
+            "{host} is an account of Azure Cosmos DB, and this command was built without support for it: build it with \
+             `cargo install --path crates/cli --features cosmos`"
+        )
+        .into())
     }
 
     /// Refuses a container that cannot hold leases.
@@ -460,4 +472,32 @@ pub(crate) fn is_url(store: &str) -> bool {
 
 fn is_not_found(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound)
+}
+
+#[cfg(all(test, feature = "cosmos"))]
+mod tests {
+    use super::*;
+
+    /// Nothing is sent before the first call.
+    #[test]
+    fn accounts_are_reached_through_the_sdk_and_servers_are_not() {
+        let file = std::env::temp_dir().join(format!("changefeed-store-test-{}", std::process::id()));
+        std::fs::write(&file, "ZmVkY2JhOTg3NjU0MzIxMA==").expect("write the key");
+        for (store, is_account) in [
+            ("https://my-shop.documents.azure.com:443/", true),
+            ("AccountEndpoint=https://my-shop.documents.azure.com:443/;", true),
+            ("AccountEndpoint=http://localhost:8081/;AccountKey=YWJj;", true),
+            ("http://localhost:8081", false),
+            ("https://changefeed.example.org", false),
+        ] {
+            let args = StoreArgs { store: store.to_owned(), key_file: Some(file.clone()), ca_file: None };
+            let opened = Store::open(&args, Missing::Refused).expect(store);
+            assert_eq!((opened.cosmos.is_some(), opened.server.is_none()), (is_account, is_account), "{store}");
+        }
+        let bad =
+            StoreArgs { store: "AccountEndpoint=shop;AccountKey=YWJj;".to_owned(), key_file: None, ca_file: None };
+        let error = Store::open(&bad, Missing::Refused).err().expect("not a URL");
+        assert!(error.to_string().contains("AccountEndpoint is not a URL"), "{error}");
+        std::fs::remove_file(&file).expect("remove the key");
+    }
 }

@@ -25,6 +25,14 @@ use crate::{
 
 /// A container of Azure Cosmos DB.
 ///
+/// # Session tokens
+/// The SDK keeps the session tokens of a client, sends them with each read and updates them from each response, so a host
+/// reads its own writes if the consistency of the account is session. [`Response`](changefeed_core::Response) does not have
+/// the token, since no caller needs it: what a host stores of another one's work are ETags. The position of a lease is the
+/// ETag of a page. If a replica lags behind it, the feed returns nothing new until the replica has caught up. A lease that
+/// was read from such a replica is written on condition of its ETag, and refused if it is not the newest version. If no
+/// replica has what the session has seen, the read is repeated without the token, with the same two safeguards.
+///
 /// ```no_run
 /// # async fn example(client: azure_data_cosmos::CosmosClient) -> changefeed_core::Result<()> {
 /// use changefeed_cosmos::CosmosContainer;
@@ -193,6 +201,21 @@ impl CosmosContainer {
     ) -> Result<T> {
         match within(budget.limit, answer).await {
             Some(answer) => answer.map_err(|error| failed(call, &self.what(doing), error)),
+            None => Err(timed_out(call, &self.what(doing), budget.limit)),
+        }
+    }
+
+    /// Performs a request that takes several calls of the SDK, each with the limit of the budget: together they take no
+    /// longer than one of them may.
+    pub(crate) async fn together<T>(
+        &self,
+        call: Call,
+        doing: &str,
+        budget: &Budget,
+        calls: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        match within(budget.limit, calls).await {
+            Some(result) => result,
             None => Err(timed_out(call, &self.what(doing), budget.limit)),
         }
     }

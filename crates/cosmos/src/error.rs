@@ -166,6 +166,7 @@ fn hint(kind: ErrorKind, status: u16, sub_status: u16) -> &'static str {
         (ErrorKind::ContainerNotFound, _, 1024) => {
             ": it was deleted, and another container has its name: open it again"
         }
+        (ErrorKind::DatabaseNotFound, ..) => ": its database does not exist, or was deleted; check the name",
         (ErrorKind::ContainerNotFound, ..) => ": it does not exist, or was deleted; check database and name",
         _ => "",
     }

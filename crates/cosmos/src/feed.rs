@@ -46,7 +46,14 @@ struct Start {
 }
 
 impl CosmosContainer {
+    /// Reads a page. The plan of the SDK, the page, its repetition after a merge or without the session, the check of the
+    /// container and the read after a failover have one time limit together.
     pub(crate) async fn read_page(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
+        let reading = Box::pin(self.read_checked(request));
+        self.together(Call::Feed, READING, &self.budgets.feed, reading).await
+    }
+
+    async fn read_checked(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
         let size = page_size(request.max_items)?;
         let range = match &request.physical {
             None => request.range.clone(),

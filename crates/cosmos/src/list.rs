@@ -28,10 +28,13 @@ impl CosmosContainer {
     /// Reads an item. If no replica has what the client has seen in its session, as after a failover that lost writes,
     /// whatever is there is read: a conditional write then tells whether it is current.
     pub(crate) async fn read_one(&self, key: &ItemKey) -> Result<Response<Item>> {
-        match self.read_one_in(Session::Kept, key).await {
-            Err(error) if is_session_behind(&error) => self.read_one_in(Session::Ignored, key).await,
-            other => other,
-        }
+        let reading = Box::pin(async {
+            match self.read_one_in(Session::Kept, key).await {
+                Err(error) if is_session_behind(&error) => self.read_one_in(Session::Ignored, key).await,
+                other => other,
+            }
+        });
+        self.together(Call::Read, &format!("read item {} of", key.id), &self.budgets.items, reading).await
     }
 
     async fn read_one_in(&self, session: Session, ItemKey { partition_key, id }: &ItemKey) -> Result<Response<Item>> {
@@ -117,10 +120,15 @@ impl CosmosContainer {
 
     /// A page of items, read without the session if no replica has what it has seen.
     async fn list_up_to(&self, request: &ListItems, max_items: usize) -> Result<Response<ItemPage>> {
-        match self.list_up_to_in(Session::Kept, request, max_items).await {
-            Err(error) if is_session_behind(&error) => self.list_up_to_in(Session::Ignored, request, max_items).await,
-            other => other,
-        }
+        let listing = Box::pin(async {
+            match self.list_up_to_in(Session::Kept, request, max_items).await {
+                Err(error) if is_session_behind(&error) => {
+                    self.list_up_to_in(Session::Ignored, request, max_items).await
+                }
+                other => other,
+            }
+        });
+        self.together(Call::List, "list the items of", &self.budgets.items, listing).await
     }
 
     async fn list_up_to_in(

@@ -59,15 +59,18 @@ impl Options {
         }
     }
 
-    /// How long a page of the feed, or the feed ranges, may take, with all repetitions of the SDK. At least 1 s. Keep it
-    /// below the renew interval of the processor's leases. Default: 10 s; the default renew interval is 17 s.
+    /// How long a read of a page of the feed may take, with all its requests and all retries of the SDK, and each request
+    /// of a read of the feed ranges, which has at least one for each range. At least 1 s; half a second is added for the
+    /// SDK to report its own error. Keep it below the renew interval of the processor's leases. Default: 10 s; the default
+    /// renew interval is 17 s.
     pub fn feed_timeout(mut self, timeout: Duration) -> Self {
         self.feed_timeout = timeout;
         self
     }
 
-    /// How long a read, write or listing of items may take, with all repetitions of the SDK: these are the calls that
-    /// leases are kept with, apart from those of the feed. At least 1 s. Keep it below the renew interval. Default: 5 s.
+    /// How long a read or write of items, or a page of a listing, may take, with all its requests and all retries of the
+    /// SDK: these are the calls that leases are kept with, apart from those of the feed. At least 1 s, to which half a
+    /// second is added. Keep it below the renew interval. Default: 5 s.
     pub fn item_timeout(mut self, timeout: Duration) -> Self {
         self.item_timeout = timeout;
         self

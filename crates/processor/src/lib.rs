@@ -188,7 +188,7 @@ pub use self::{
         dead_letters::{DeadLetterPage, DeadLetterSummary, DeadLetters, Redrive, Redriven, Skipped},
         estimator::{Estimator, Lag, LagWatch, LeaseLag, LeaseState},
         explain::{Cause, Explain, Explanation},
-        foreign_leases::{ConvertedLease, ImportPlan, LeaseDialect, plan_import},
+        foreign_leases::{AppliedLease, ConvertedLease, ImportOutcome, ImportPlan, LeaseDialect, plan_import},
         locate::{ItemLocation, Locate, Progress},
         pull::{Bookmark, Pull, PullPage},
         snapshot::processors,

@@ -94,10 +94,11 @@ impl Processor {
     pub async fn check(&self) -> Result<()> {
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
+        let retry = self.options.start_timeout.min(REQUEST_RETRY);
         let bootstrap = Bootstrap {
             name: &self.name,
-            store: &LeaseStore::new(RetryBackend::container(&self.leases, &runtime), prefix)?,
-            monitored: &RetryBackend::container(&self.monitored, &runtime),
+            store: &LeaseStore::new(RetryBackend::container(&self.leases, &runtime, retry), prefix)?,
+            monitored: &RetryBackend::container(&self.monitored, &runtime, retry),
             runtime: &runtime,
             start: &self.options.start,
             mode: self.mode,

@@ -12,12 +12,13 @@ use clap::{Args as Arguments, builder::NonEmptyStringValueParser};
 #[derive(Clone, Debug, Arguments)]
 pub(crate) struct StoreArgs {
     /// Folder of a store that nobody else has open, the http(s):// endpoint of `changefeed serve`, or `memory`, which
-    /// keeps nothing; built with the feature `cosmos` also the connection string of an account of Azure Cosmos DB, best
-    /// as a variable
+    /// keeps nothing; built with the feature `cosmos` also the https:// endpoint of an account of Azure Cosmos DB or its
+    /// connection string, best as a variable
     #[arg(long, value_name = "DIR|URL", env = "CHANGEFEED_STORE", help_heading = "Store", hide_env_values = true)]
     pub(crate) store: String,
 
-    /// File with the account's key [default: the variable CHANGEFEED_KEY, or the emulator's key on loopback]
+    /// File with the account's key; a connection string that has a key uses its own [default: the variable CHANGEFEED_KEY,
+    /// or the emulator's key on loopback]
     #[arg(long, value_name = "FILE", env = "CHANGEFEED_KEY_FILE", help_heading = "Store", hide_env_values = true)]
     pub(crate) key_file: Option<PathBuf>,
 

@@ -139,3 +139,16 @@ fn a_processor_that_never_ran_is_told_from_one_that_did() {
     let letter = ["dead-letters", "show", "mailer.1", "--store", &store, "--dead-letters", "shop/orders"];
     assert_refused(&letter, &["there is no dead letter mailer.1: `changefeed dead-letters list`"]);
 }
+
+#[cfg(not(feature = "cosmos"))]
+#[test]
+fn an_account_of_azure_says_how_to_build_the_command_for_it() {
+    for store in [
+        "https://my-shop.documents.azure.com",
+        "https://my-shop.documents.azure.com:443/",
+        "AccountEndpoint=https://my-shop.documents.azure.com:443/;AccountKey=YWJj;",
+    ] {
+        let words = ["my-shop.documents.azure.com is an account of Azure Cosmos DB", "--features cosmos"];
+        assert_refused(&["tail", "--store", store, "--container", "a/b"], &words);
+    }
+}

@@ -1,4 +1,4 @@
-//! Delegates that fail, servers that throttle, items that nobody can handle.
+//! Delegates that fail, and items that nobody can handle.
 
 use std::{
     sync::{
@@ -11,11 +11,7 @@ use std::{
 use changefeed::{Backoff, Changes, Context, DeadLetter, DeadLetters, DelegateError, ManualContext, RawChanges};
 use serde_json::Value;
 
-use crate::{
-    process::run,
-    shop::{Seen, Shop, until},
-    store::{FEED_FAULT, LEASE_WRITE_PATH},
-};
+use crate::shop::{Seen, Shop, until};
 
 const SOON: Backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(200) };
 
@@ -81,7 +77,7 @@ async fn a_call_that_takes_too_long_is_a_failed_attempt() {
 #[tokio::test]
 async fn an_item_that_fails_again_and_again_becomes_a_dead_letter_and_can_be_redriven() {
     let (shop, seen) = (Shop::new(1).await, Seen::default());
-    let rejected = shop.database().container("rejected").create().await.unwrap();
+    let rejected = shop.create_container("rejected").await;
     shop.write(0..10, 1).await;
     let own = seen.clone();
     let processor = shop.builder("a").retry(SOON).dead_letter(DeadLetter::to(&rejected).after_attempts(2));
@@ -131,34 +127,9 @@ async fn what_was_not_checkpointed_by_hand_comes_again() {
 }
 
 #[tokio::test]
-async fn a_throttled_server_delays_and_loses_nothing() {
-    let (shop, seen) = (Shop::new(2).await, Seen::default());
-    let running = shop.host("a", &seen).await;
-    shop.write(0..50, 1).await;
-    let throttled = run(&["throttle", "--store", &shop.server.endpoint(), "--seconds", "1", "--retry-after-ms", "50"]);
-    assert!(throttled.status.success());
-    until("delivery", || seen.distinct() >= 50).await;
-    running.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn injected_faults_of_the_server_delay_and_lose_nothing() {
-    let (shop, seen) = (Shop::new(2).await, Seen::default());
-    let running = shop.host("a", &seen).await;
-    for status in ["408", "429", "503", "500"] {
-        let fault = ["fault", "--store", &shop.server.endpoint(), "--status", status, "--count", "3"];
-        assert!(run(&[&fault[..], &FEED_FAULT].concat()).status.success());
-        assert!(run(&[&fault[..], &["--path-contains", LEASE_WRITE_PATH, "--after"]].concat()).status.success());
-    }
-    shop.write(0..100, 1).await;
-    until("delivery", || seen.distinct() >= 100).await;
-    running.stop().await.unwrap();
-}
-
-#[tokio::test]
 async fn an_item_that_does_not_parse_is_one_bad_item() {
     let shop = Shop::new(1).await;
-    let rejected = shop.database().container("rejected").create().await.unwrap();
+    let rejected = shop.create_container("rejected").await;
     shop.write(0..3, 1).await;
     shop.orders.upsert(&serde_json::json!({"id": "x", "customer": "c1", "n": "many"})).await.unwrap();
     shop.write(3..6, 1).await;

@@ -12,6 +12,9 @@ mod process;
 #[path = "../../../remote/tests/support/proxy.rs"]
 mod proxy;
 mod ranges;
+mod seen;
+mod server_faults;
 mod shop;
 mod store;
 mod tools;
+mod versions;

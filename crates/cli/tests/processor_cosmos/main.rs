@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::large_futures, reason = "those of the SDK are, and a test has room for them")]
 
+mod bad_input;
+mod command;
 #[path = "../processor/delivery.rs"]
 mod delivery;
 mod failover;
@@ -17,6 +19,10 @@ mod process;
 #[path = "../processor/ranges.rs"]
 mod ranges;
 mod recovery;
+#[path = "../processor/seen.rs"]
+mod seen;
+#[path = "../processor/server_faults.rs"]
+mod server_faults;
 #[path = "../processor/shop.rs"]
 mod shop;
 mod stage;
@@ -25,3 +31,5 @@ mod store;
 mod support;
 #[path = "../processor/tools.rs"]
 mod tools;
+#[path = "../processor/versions.rs"]
+mod versions;

@@ -39,7 +39,8 @@ async fn a_key_is_rotated_under_a_running_host_without_an_error() {
     pass(WRONG).await;
     running.stop().await.unwrap();
     assert_eq!(stage.seen.ids(), ["0", "1", "2", "3", "4", "5"]);
-    assert_eq!(*stage.errors.lock().unwrap(), [String::new(); 0], "the old key was not used any more");
+    let errors = stage.errors.lock().unwrap();
+    assert!(errors.is_empty(), "the old key was used: {errors:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -53,15 +53,22 @@ pub(crate) struct Stage {
 /// A fault that hits the first requests of one kind.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
-    pub(crate) error: FaultInjectionErrorType,
+    /// None delays requests, which are performed afterwards.
+    pub(crate) error: Option<FaultInjectionErrorType>,
     pub(crate) operation: FaultOperationType,
     pub(crate) hits: Option<u32>,
+    pub(crate) delay: Duration,
 }
 
 impl Stage {
     pub(crate) async fn new(service: Service, fault: Fault) -> Self {
+        Self::with(service, &[fault]).await
+    }
+
+    /// Faults begin once the container is open.
+    pub(crate) async fn with(service: Service, faults: &[Fault]) -> Self {
         let place = Place::new(service).await;
-        let (orders, direct) = (place.open(Some(fault)).await, place.open(None).await);
+        let (orders, direct) = (place.open(faults).await, place.open(&[]).await);
         Self { place, orders, direct }
     }
 }
@@ -93,11 +100,10 @@ impl Place {
     }
 
     /// Opens the container with a client of its own.
-    pub(crate) async fn open(&self, fault: Option<Fault>) -> Container {
-        let mut builder = CosmosClientBuilder::new();
-        if let Some(fault) = fault {
-            builder = builder.with_fault_injection_rules(vec![rule(fault)]).unwrap();
-        }
+    pub(crate) async fn open(&self, faults: &[Fault]) -> Container {
+        let rules: Vec<_> = faults.iter().enumerate().map(|(index, fault)| rule(index, *fault)).collect();
+        rules.iter().for_each(|rule| rule.disable());
+        let mut builder = CosmosClientBuilder::new().with_fault_injection_rules(rules.clone()).unwrap();
         let (endpoint, runtime) = match self {
             Self::Server(_, server) => (server.endpoint(), None),
             Self::Emulator(_, emulator) => {
@@ -113,7 +119,9 @@ impl Place {
             let options = Options::new().feed_timeout(BUDGET).item_timeout(BUDGET);
             CosmosContainer::open_with(&client, "shop", "orders", options).await.unwrap()
         });
-        OnSdk::container(&opened.await)
+        let container = OnSdk::container(&opened.await);
+        rules.iter().for_each(|rule| rule.enable());
+        container
     }
 }
 
@@ -122,10 +130,13 @@ async fn connect(builder: CosmosClientBuilder, endpoint: String) -> CosmosClient
     builder.build(account, RoutingStrategy::ProximityTo("East US".into())).await.unwrap()
 }
 
-fn rule(fault: Fault) -> Arc<FaultInjectionRule> {
+fn rule(index: usize, fault: Fault) -> Arc<FaultInjectionRule> {
     let condition = FaultInjectionConditionBuilder::new().with_operation_type(fault.operation).build();
-    let result = FaultInjectionResultBuilder::new().with_error(fault.error).build();
-    let mut rule = FaultInjectionRuleBuilder::new("fault", result).with_condition(condition);
+    let mut result = FaultInjectionResultBuilder::new().with_delay(fault.delay);
+    if let Some(error) = fault.error {
+        result = result.with_error(error);
+    }
+    let mut rule = FaultInjectionRuleBuilder::new(format!("fault {index}"), result.build()).with_condition(condition);
     if let Some(hits) = fault.hits {
         rule = rule.with_hit_limit(hits);
     }
