@@ -171,7 +171,15 @@ fn without_system_members(body: &Bytes, text: &str, members: &Members<'_>) -> By
     let mut prefix = String::with_capacity(text.len());
     for (name, value) in members.0.iter().filter(|(name, _)| !is_system(name)) {
         prefix.push(if prefix.is_empty() { '{' } else { ',' });
-        prefix.push_str(&serde_json::Value::from(&**name).to_string());
+        match name {
+            // It stands in the text without escapes, so it needs none here.
+            Cow::Borrowed(name) => {
+                prefix.push('"');
+                prefix.push_str(name);
+                prefix.push('"');
+            }
+            Cow::Owned(name) => prefix.push_str(&serde_json::Value::from(name.as_str()).to_string()),
+        }
         prefix.push(':');
         prefix.push_str(value.get());
     }

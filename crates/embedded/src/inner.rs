@@ -84,12 +84,17 @@ impl Inner {
 
     /// Bytes of all records in the log.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.state.read().segments.0.values().map(|segment| segment.used).sum()
+        self.state.read().segments.used_bytes()
     }
 
     /// How long the next segment should be: short while the store is small.
     pub(crate) fn next_segment_bytes(&self) -> u64 {
-        (self.used_bytes() / 4).clamp(SMALLEST_SEGMENT_BYTES.min(self.segment_bytes), self.segment_bytes)
+        self.segment_bytes_for(self.used_bytes())
+    }
+
+    /// How long a segment should be in a log with so many bytes of records.
+    pub(crate) fn segment_bytes_for(&self, used: u64) -> u64 {
+        (used / 4).clamp(SMALLEST_SEGMENT_BYTES.min(self.segment_bytes), self.segment_bytes)
     }
 
     /// Wakes the maintenance thread, which looks for segments to compact.

@@ -12,7 +12,7 @@ use super::{
     expiry::{ByTime, Expiry},
     feed::FeedLog,
     items::{ItemState, Items},
-    range::{self, RangeIndex, RangeStart, Watermark},
+    range::{self, RangeEnds, RangeIndex, RangeStart, Watermark},
     relayout::Relayout,
 };
 use crate::format::record::{ChangeId, RecordKind};
@@ -31,6 +31,8 @@ pub(crate) enum History {
 pub(crate) struct ContainerIndex {
     pub(crate) items: Items,
     ranges: Vec<RangeIndex>,
+    /// Where the ranges end, for searches.
+    ends: RangeEnds,
     /// The newest document number given out and synced.
     pub(crate) number: u64,
     pub(crate) history: History,
@@ -57,7 +59,8 @@ impl ContainerIndex {
         retired: VecDeque<(u64, Arc<Key>, ChangeId)>,
         expiry: Expiry,
     ) -> Self {
-        Self { items, ranges, number, history, expiry, retired, relayout: None }
+        let ends = RangeEnds::of(&ranges);
+        Self { items, ranges, ends, number, history, expiry, retired, relayout: None }
     }
 
     pub(crate) fn ranges(&self) -> &[RangeIndex] {
@@ -70,7 +73,7 @@ impl ContainerIndex {
 
     /// Where the range of a key stands. Good as long as the ranges stay as they are.
     pub(crate) fn range_position(&self, epk: &Epk) -> usize {
-        self.ranges.partition_point(|range| range.physical.range.max_exclusive() <= epk)
+        self.ends.position(&self.ranges, epk)
     }
 
     /// The newest LSN of any range.
@@ -299,6 +302,7 @@ impl ContainerIndex {
             self.ranges.push(range);
         }
         self.ranges.sort_by(|a, b| a.physical.range.cmp(&b.physical.range));
+        self.ends = RangeEnds::of(&self.ranges);
         if !old.is_empty() {
             self.expiry.restart();
         }

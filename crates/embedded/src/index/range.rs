@@ -49,6 +49,35 @@ impl RangeIndex {
     }
 }
 
+/// Where the ranges of a container end: the first bytes of each end, in order. A search goes through these numbers, which
+/// lie next to each other, and not through the ranges, which lie all over memory: a container has up to thousands.
+#[derive(Debug)]
+pub(super) struct RangeEnds(Vec<u64>);
+
+impl RangeEnds {
+    pub(super) fn of(ranges: &[RangeIndex]) -> Self {
+        Self(ranges.iter().map(|range| head(range.physical.range.max_exclusive())).collect())
+    }
+
+    /// Where the range of a key stands among `ranges`, which are those that this was made of.
+    pub(super) fn position(&self, ranges: &[RangeIndex], epk: &Epk) -> usize {
+        let head = head(epk);
+        let lower = self.0.partition_point(|end| *end < head);
+        let same = self.0[lower..].partition_point(|end| *end == head);
+        // Only these may end before or after the key: they are compared in full.
+        lower + ranges[lower..lower + same].partition_point(|range| range.physical.range.max_exclusive() <= epk)
+    }
+}
+
+/// The first bytes of an EPK as a number, in the order of EPKs.
+fn head(epk: &Epk) -> u64 {
+    let mut head = [0; 8];
+    for (to, from) in head.iter_mut().zip(epk.as_bytes()) {
+        *to = *from;
+    }
+    u64::from_be_bytes(head)
+}
+
 /// What the log says about records that are gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Watermark {
@@ -79,4 +108,30 @@ pub(super) fn fill(ranges: Vec<RangeStart>, entries: Vec<Entry>) -> Vec<RangeInd
         RangeIndex::new(RangeStart { lsn, ..range }, FeedLog::from_sorted(feed))
     });
     filled.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use changefeed_core::{FeedRange, RangeId};
+
+    use super::*;
+
+    #[test]
+    fn a_range_is_found_by_any_of_its_keys() {
+        let long = |last: u8| [&[7; 11][..], &[last]].concat();
+        let bounds: [&[u8]; 8] = [&[], &[0, 1], &[3], &[7; 8], &long(1), &long(2), &[7; 12], &[0xFF]];
+        let ranges = bounds.windows(2).enumerate().map(|(at, bounds)| {
+            let range = FeedRange::new(Epk::from_bytes(bounds[0]), Epk::from_bytes(bounds[1])).unwrap();
+            let physical = PhysicalRange { id: RangeId::from(at as u64), range: range.clone(), parents: Vec::new() };
+            RangeStart { physical, lsn: 0, horizon: Horizon::new(range, 0) }
+        });
+        let ranges = fill(ranges.collect(), Vec::new());
+        let ends = RangeEnds::of(&ranges);
+        let after = |key: &[u8]| [key, &[0]].concat();
+        let keys = bounds.iter().map(|bound| bound.to_vec()).chain(bounds.iter().map(|bound| after(bound)));
+        for key in keys.map(|key| Epk::from_bytes(&key)) {
+            let expected = ranges.partition_point(|range| range.physical.range.max_exclusive() <= &key);
+            assert_eq!(ends.position(&ranges, &key), expected, "{key}");
+        }
+    }
 }

@@ -81,8 +81,17 @@ impl Weight {
     }
 }
 
+/// How long segments are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths {
+    /// Of a segment of a large store: what is rewritten together becomes no longer.
+    pub(crate) longest: u64,
+    /// Of a new segment: shorter while the store is small.
+    pub(crate) new: u64,
+}
+
 /// Which neighbours to rewrite into one, of sealed segments in the order of the log; none if all is well. Pure.
-pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Option<std::ops::Range<usize>> {
+pub(crate) fn choose(sealed: &[Weight], lengths: Lengths, tolerance: Tolerance) -> Option<std::ops::Range<usize>> {
     let used: u64 = sealed.iter().map(|weight| weight.used).sum();
     let dead: u64 = sealed.iter().map(|weight| weight.dead).sum();
     let by_dead_percent = |at: &usize| (sealed[*at].dead_percent(), std::cmp::Reverse(*at));
@@ -99,7 +108,8 @@ pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Op
         let percent = sealed[*at].dead_percent();
         percent >= tolerance.single || (crowded && percent > 0)
     });
-    let small = |weight: &Weight| weight.live() < target / 4;
+    // Against those that are begun now: in a small store all are short, and would be rewritten with every new one.
+    let small = |weight: &Weight| weight.live() < lengths.new / 4;
     let pair = || sealed.windows(2).position(|pair| pair.iter().all(small));
     let (first, mut last) = match (worst, pair()) {
         (Some(worst), _) => (worst, worst),
@@ -108,7 +118,7 @@ pub(crate) fn choose(sealed: &[Weight], target: u64, tolerance: Tolerance) -> Op
     };
     let mut live: u64 = sealed[first..=last].iter().map(|weight| weight.live()).sum();
     while let Some(next) = sealed.get(last + 1)
-        && live + next.live() <= target
+        && live + next.live() <= lengths.longest
         && (small(next) || next.dead_percent() >= tolerance.overall)
     {
         live += next.live();
@@ -129,8 +139,9 @@ fn chosen_segments(inner: &Inner, tolerance: Tolerance) -> Vec<Segment> {
     // What is damaged goes first: as long as it is there, only newer records prove that it is not needed.
     let is_damaged = |segment: &&Segment| state.damaged.iter().any(|(damaged, _)| *damaged == segment.span.first);
     let damaged = sealed.iter().position(is_damaged).map(|at| at..at + 1);
-    let target = inner.segment_bytes.saturating_sub(64 * 1024);
-    let chosen = damaged.or_else(|| choose(&weights, target, tolerance)).unwrap_or_default();
+    let longest = inner.segment_bytes.saturating_sub(64 * 1024);
+    let lengths = Lengths { longest, new: longest.min(inner.segment_bytes_for(state.segments.used_bytes())) };
+    let chosen = damaged.or_else(|| choose(&weights, lengths, tolerance)).unwrap_or_default();
     sealed[chosen].iter().map(|segment| (*segment).clone()).collect()
 }
 
@@ -162,14 +173,33 @@ fn rewrite(inner: &Inner, committer: &Mutex<Committer>, inputs: &[Segment]) -> R
 }
 
 /// A record of an input segment.
-struct Found {
+struct Found<'a> {
     kind: RecordKind,
     container: u32,
-    key: Arc<Key>,
+    epk: Epk,
+    id: &'a str,
     change_id: ChangeId,
     /// Its document number.
     number: u64,
     location: Location,
+}
+
+/// A record that is in the new segment.
+struct Moved {
+    container: u32,
+    epk: Epk,
+    change_id: ChangeId,
+    from: Location,
+    to: Location,
+}
+
+/// A record that is not.
+struct Dropped {
+    kind: RecordKind,
+    container: u32,
+    key: Arc<Key>,
+    lsn: u64,
+    number: u64,
 }
 
 struct Rewrite<'a> {
@@ -181,8 +211,8 @@ struct Rewrite<'a> {
     next_frame: u32,
     frame: FrameBuffer,
     used: u64,
-    moved: Vec<(Found, Location)>,
-    dropped: Vec<Found>,
+    moved: Vec<Moved>,
+    dropped: Vec<Dropped>,
     /// What the inputs say about records that were dropped before, with their containers.
     watermarks: Vec<(u32, Watermark)>,
     /// Whether records were dropped that cannot be read.
@@ -232,31 +262,37 @@ impl<'a> Rewrite<'a> {
             if header.kind == RecordKind::Watermark {
                 let (epk, lsn, purged) = (Epk::from_bytes(record.epk), header.change_id.lsn, header.previous.lsn);
                 watermarks.push((header.container, Watermark { epk, lsn, purged, number: header.document_number }));
-            } else if let Ok(id) = ItemId::new(record.id) {
-                let key = Arc::new(Key::new(Epk::from_bytes(record.epk), id));
+            } else {
                 let (kind, container, change_id) = (header.kind, header.container, header.change_id);
-                found.push(Found { kind, container, key, change_id, number: header.document_number, location });
+                let (epk, id, number) = (Epk::from_bytes(record.epk), record.id, header.document_number);
+                found.push(Found { kind, container, epk, id, change_id, number, location });
             }
         })?;
         if !damaged.is_empty() {
             self.drop_damaged(input.span, &damaged)?;
         }
-        while !found.is_empty() {
-            let rest = found.split_off(found.len().min(512));
-            let chunk = std::mem::replace(&mut found, rest);
+        for chunk in found.chunks(512) {
             let needed: Vec<bool> = {
                 let state = self.inner.state.read();
                 chunk.iter().map(|found| is_needed(&state, found)).collect()
             };
-            for (found, needed) in chunk.into_iter().zip(needed) {
+            for (found, needed) in chunk.iter().zip(needed) {
                 let at = found.location.offset as usize;
                 match bytes.get(at..at + found.location.bytes as usize) {
                     Some(record) if needed => self.keep(found, record)?,
-                    _ => self.dropped.push(found),
+                    _ => self.drop_record(found),
                 }
             }
         }
         Ok(())
+    }
+
+    fn drop_record(&mut self, found: &Found<'_>) {
+        if let Ok(id) = ItemId::new(found.id) {
+            let key = Arc::new(Key::new(found.epk.clone(), id));
+            let Found { kind, container, number, change_id: ChangeId { lsn, .. }, .. } = *found;
+            self.dropped.push(Dropped { kind, container, key, lsn, number });
+        }
     }
 
     /// Leaves out records that were damaged while the store was open, if nobody needs them. The index was made when they
@@ -277,12 +313,13 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    fn keep(&mut self, found: Found, record: &[u8]) -> Result<()> {
+    fn keep(&mut self, found: &Found<'_>, record: &[u8]) -> Result<()> {
         let offset = self.offset + self.frame.bytes.len() as u64;
         let to = Location { segment: self.span.first, offset: offset as u32, bytes: found.location.bytes };
         self.frame.bytes.extend_from_slice(record);
         self.frame.records += 1;
-        self.moved.push((found, to));
+        let (container, change_id, from) = (found.container, found.change_id, found.location);
+        self.moved.push(Moved { container, epk: found.epk.clone(), change_id, from, to });
         if self.frame.payload() >= FRAME_BYTES { self.flush(FrameKind::Data) } else { Ok(()) }
     }
 
@@ -302,9 +339,9 @@ impl<'a> Rewrite<'a> {
     }
 
     fn finish(mut self, inputs: &[Segment]) -> Result<u64> {
-        let dropped = self.dropped.iter().map(|found| {
-            let (lsn, number) = (found.change_id.lsn, found.number);
-            (found.container, Watermark { epk: found.key.epk.clone(), lsn, purged: 0, number })
+        let dropped = self.dropped.iter().map(|dropped| {
+            let (lsn, number) = (dropped.lsn, dropped.number);
+            (dropped.container, Watermark { epk: dropped.key.epk.clone(), lsn, purged: 0, number })
         });
         let gone = std::mem::take(&mut self.watermarks).into_iter().chain(dropped);
         let watermarks = {
@@ -355,22 +392,22 @@ impl<'a> Rewrite<'a> {
         made.used = self.used;
         made.sealed = true;
         segments.0.insert(self.span.first, made);
-        for (found, to) in self.moved {
-            let index = indexes.get_mut(&found.container);
-            if !index.is_some_and(|index| index.moved(&found.key.epk, found.change_id, found.location, to)) {
+        for Moved { container, epk, change_id, from, to } in self.moved {
+            let index = indexes.get_mut(&container);
+            if !index.is_some_and(|index| index.moved(&epk, change_id, from, to)) {
                 segments.mark_dead(to);
             }
         }
-        for found in self.dropped.into_iter().filter(|found| found.kind == RecordKind::Put) {
-            if let Some(index) = indexes.get_mut(&found.container) {
-                index.dropped(&found.key, &mut |location| segments.mark_dead(location));
+        for dropped in self.dropped.into_iter().filter(|dropped| dropped.kind == RecordKind::Put) {
+            if let Some(index) = indexes.get_mut(&dropped.container) {
+                index.dropped(&dropped.key, &mut |location| segments.mark_dead(location));
             }
         }
     }
 }
 
-fn is_needed(state: &State, found: &Found) -> bool {
-    state.indexes.get(&found.container).is_some_and(|index| index.needs(&found.key.epk, found.change_id))
+fn is_needed(state: &State, found: &Found<'_>) -> bool {
+    state.indexes.get(&found.container).is_some_and(|index| index.needs(&found.epk, found.change_id))
 }
 
 /// What is used up and gone in each part of each range.
@@ -420,17 +457,19 @@ mod tests {
         list.iter().map(|(used, dead)| Weight { used: *used, dead: *dead }).collect()
     }
 
+    const LENGTHS: Lengths = Lengths { longest: 100, new: 100 };
+
     const TOLERANCE: Tolerance = Tolerance { overall: 18, single: 50, alone: None };
 
     #[test]
     fn nothing_is_rewritten_while_little_is_dead() {
-        assert_eq!(choose(&[], 100, TOLERANCE), None);
-        assert_eq!(choose(&weights(&[(100, 10), (100, 25)]), 100, TOLERANCE), None);
+        assert_eq!(choose(&[], LENGTHS, TOLERANCE), None);
+        assert_eq!(choose(&weights(&[(100, 10), (100, 25)]), LENGTHS, TOLERANCE), None);
     }
 
     #[test]
     fn the_worst_segment_is_rewritten_with_neighbours_that_fit() {
-        let chosen = |list: &[(u64, u64)]| choose(&weights(list), 100, TOLERANCE);
+        let chosen = |list: &[(u64, u64)]| choose(&weights(list), LENGTHS, TOLERANCE);
         assert_eq!(chosen(&[(100, 10), (100, 60), (100, 50), (100, 0)]), Some(1..3));
         assert_eq!(chosen(&[(100, 30), (100, 0)]), None);
         assert_eq!(chosen(&[(100, 40), (100, 0)]), Some(0..1));
@@ -439,7 +478,7 @@ mod tests {
     #[test]
     fn on_a_full_disk_the_segment_with_least_in_it_is_rewritten_alone() {
         let alone = Tolerance::alone(Alone { least_dead: 20, most_live: 90 });
-        let chosen = |list: &[(u64, u64)]| choose(&weights(list), 100, alone);
+        let chosen = |list: &[(u64, u64)]| choose(&weights(list), LENGTHS, alone);
         assert_eq!(chosen(&[(100, 60), (100, 95), (100, 60)]), Some(1..2));
         assert_eq!(chosen(&[(100, 19), (100, 20), (5, 0)]), Some(1..2));
         assert_eq!(chosen(&[(100, 19), (10, 10)]), Some(1..2));
@@ -451,7 +490,14 @@ mod tests {
 
     #[test]
     fn small_neighbours_become_one() {
-        assert_eq!(choose(&weights(&[(100, 0), (10, 0), (20, 0), (90, 0)]), 100, TOLERANCE), Some(1..3));
+        assert_eq!(choose(&weights(&[(100, 0), (10, 0), (20, 0), (90, 0)]), LENGTHS, TOLERANCE), Some(1..3));
+    }
+
+    #[test]
+    fn the_segments_of_a_small_store_are_not_rewritten_only_because_they_are_short() {
+        let lengths = Lengths { longest: 1000, new: 50 };
+        assert_eq!(choose(&weights(&[(60, 5), (50, 0), (50, 10), (40, 0)]), lengths, Tolerance::BUSY), None);
+        assert_eq!(choose(&weights(&[(60, 5), (10, 0), (11, 0)]), lengths, Tolerance::BUSY), Some(1..3));
     }
 
     #[test]
@@ -459,7 +505,7 @@ mod tests {
         for tolerance in [TOLERANCE, Tolerance::BUSY, Tolerance::IDLE] {
             let mut segments = weights(&[(100, 30), (90, 80), (100, 19), (10, 9), (70, 0), (20, 20), (100, 55)]);
             let mut rounds = 0;
-            while let Some(chosen) = choose(&segments, 100, tolerance) {
+            while let Some(chosen) = choose(&segments, LENGTHS, tolerance) {
                 let live = segments[chosen.clone()].iter().map(|weight| weight.live()).sum();
                 segments.splice(chosen, [Weight { used: live, dead: 0 }]);
                 rounds += 1;

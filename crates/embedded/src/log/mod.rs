@@ -64,6 +64,11 @@ impl Segment {
 pub(crate) struct Segments(pub(crate) BTreeMap<u32, Segment>);
 
 impl Segments {
+    /// Bytes of all records.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.0.values().map(|segment| segment.used).sum()
+    }
+
     /// Notes that a record means nothing any more.
     pub(crate) fn mark_dead(&mut self, location: Location) {
         if let Some(segment) = self.0.get_mut(&location.segment) {

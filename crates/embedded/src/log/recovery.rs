@@ -224,11 +224,11 @@ pub(crate) struct End {
 }
 
 /// Visits all records of a segment, and says where they end.
-pub(crate) fn read_segment(
+pub(crate) fn read_segment<'a>(
     segment: &mut Segment,
-    bytes: &[u8],
+    bytes: &'a [u8],
     may_grow: bool,
-    visit: &mut dyn FnMut(Location, &Record<'_>),
+    visit: &mut dyn FnMut(Location, &Record<'a>),
 ) -> Result<End> {
     let span = segment.span;
     let length = match segment::check_header(bytes, span) {
@@ -297,12 +297,12 @@ pub(crate) fn verify(segments: impl Fn() -> Vec<Segment>) -> Result<u64> {
 
 /// Visits the records of the frame at `end`; `None`, and nothing visited, if it is not whole. In a frame that had been
 /// synced a record may be damaged, if all others are where they should be: whether it is still needed is up to `visit`.
-fn read_frame(
-    bytes: &[u8],
+fn read_frame<'a>(
+    bytes: &'a [u8],
     end: &End,
     segment: &mut Segment,
     is_finished: bool,
-    visit: &mut dyn FnMut(Location, &Record<'_>),
+    visit: &mut dyn FnMut(Location, &Record<'a>),
 ) -> Option<FrameHeader> {
     let at = usize::try_from(end.offset).ok()?;
     let header = FrameHeader::decode(bytes.get(at..)?, segment.span.first)?;

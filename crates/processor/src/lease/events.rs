@@ -64,8 +64,8 @@ pub(crate) enum Event {
 /// What a read returned.
 #[derive(Debug)]
 pub(crate) enum Page {
-    /// Changes.
-    Changes { count: usize, continuation: Continuation },
+    /// Changes; `last` if the store says that there were no others when it was read.
+    Changes { count: usize, continuation: Continuation, last: bool },
     /// Nothing new.
     Empty(Continuation),
     /// The range was split or merged.
@@ -127,8 +127,9 @@ pub(crate) enum Replacement {
 /// What the task of a lease is to do.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Read a page; append it to the pages in memory.
-    Read { from: StartFrom, max_items: usize },
+    /// Read a page; append it to the pages in memory. `likely_last`: everything before it was delivered, so that it likely
+    /// has all that there is.
+    Read { from: StartFrom, max_items: usize, likely_last: bool },
     /// Drop the read under way, and all pages in memory.
     DropPages,
     /// Drop the first page in memory.

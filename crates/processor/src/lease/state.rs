@@ -13,7 +13,7 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Error, StartFrom};
+use changefeed_core::{Continuation, Error, StartFrom};
 
 use self::delivering::{Delivering, Finished, Stage};
 pub(crate) use self::settings::Settings;
@@ -108,6 +108,9 @@ struct Feed {
     reading: bool,
     /// A page that was read ahead.
     ahead: Option<Page>,
+    /// Where the page that is being delivered ends, if nothing came after it when it was read: then changes are waited for,
+    /// and no page is read that would be empty.
+    end: Option<Continuation>,
     failures: u32,
     caught_up: bool,
 }
@@ -140,7 +143,7 @@ impl LeaseState {
             token,
             work: Work::Next,
             signals: Signals { facts, ..Signals::default() },
-            feed: Feed { position, page: 0, reading: false, ahead: None, failures: 0, caught_up: false },
+            feed: Feed { position, page: 0, reading: false, ahead: None, end: None, failures: 0, caught_up: false },
             memory: Memory { attempts, search, isolation, stale_mark: false, outage, split_failures: 0 },
         }
     }
@@ -378,6 +381,7 @@ impl LeaseState {
         if self.feed.reading || self.feed.ahead.is_some() {
             (self.feed.reading, self.feed.ahead) = (false, None);
         }
+        self.feed.end = None;
         effects.push(Effect::DropPages);
     }
 

@@ -175,7 +175,9 @@ impl LeaseTask {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Read { from, max_items } => self.work.read = Some(self.read(from, max_items)),
+            Effect::Read { from, max_items, likely_last } => {
+                self.work.read = Some(self.read(from, max_items, likely_last));
+            }
             Effect::DropPages => {
                 self.work.read = None;
                 self.pages.clear();
@@ -233,12 +235,15 @@ impl LeaseTask {
         }
     }
 
-    fn read(&self, from: StartFrom, max_items: usize) -> BoxFuture<'static, PageRead> {
+    fn read(&self, from: StartFrom, max_items: usize, likely_last: bool) -> BoxFuture<'static, PageRead> {
         let mut request = ReadChanges::new(self.range.clone(), from).mode(self.context.mode).max_items(max_items);
         if self.version == LeaseVersion::Range
             && let Some(id) = self.token.to_range_id()
         {
             request.physical = Some(id);
+            // What remains tells whether the next page would be empty. Counting a whole range takes next to no time where
+            // the end is near; a store without wake-ups is read again in any case.
+            request.count_remaining = likely_last && self.context.monitored.capabilities().wake_ups;
         }
         let (monitored, ahead) = (self.context.monitored.clone(), !self.pages.is_empty() || self.work.call.is_some());
         let memory = self.context.limits.memory.clone();
@@ -415,12 +420,12 @@ impl LeaseTask {
         match page {
             Ok(Response { value, .. }) if value.changes.is_empty() => Page::Empty(value.continuation),
             Ok(Response { value, request_charge }) => {
-                let (count, continuation) = (value.changes.len(), value.continuation);
+                let (count, continuation, last) = (value.changes.len(), value.continuation, value.remaining == Some(0));
                 let changes = RawChanges::of(value.changes, &self.context.monitored_identity);
                 let oldest = changes.first().map(|change| change.timestamp).unwrap_or_default();
                 self.context.notifier.metrics().page_read(oldest, self.context.runtime.wall());
                 self.pages.push(changes, request_charge, room);
-                Page::Changes { count, continuation }
+                Page::Changes { count, continuation, last }
             }
             Err(error) if matches!(error.kind(), ErrorKind::RangeGone | ErrorKind::RangeNotFound) => Page::Gone,
             Err(error) => Page::Failed(error),

@@ -40,17 +40,17 @@ pub(crate) enum Transfer {
 }
 
 /// Who writes, and what it promises.
-#[derive(Clone, Debug)]
-pub(crate) struct Promise {
-    pub(crate) instance: String,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise<'a> {
+    pub(crate) instance: &'a str,
     /// How long the owner may be silent before others may take the lease.
     pub(crate) expiration: Duration,
 }
 
 impl LeaseUpdate {
     /// Applies the change to a copy of the document.
-    pub(crate) fn apply(&self, document: &mut LeaseDocument, promise: &Promise) {
-        document.set_promise(&promise.instance, promise.expiration);
+    pub(crate) fn apply(&self, document: &mut LeaseDocument, promise: Promise<'_>) {
+        document.set_promise(promise.instance, promise.expiration);
         if let Some(progress) = &self.progress {
             document.continuation = Some(progress.continuation.clone());
             // What was known about failures after the old checkpoint is over.

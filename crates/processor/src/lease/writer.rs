@@ -129,14 +129,15 @@ impl LeaseWriter {
 
     /// Writes an update.
     pub(crate) async fn write(&mut self, update: LeaseUpdate) -> Written {
-        let promise = Promise { instance: self.identity.instance.clone(), expiration: self.identity.expiration };
+        let identity = Arc::clone(&self.identity);
+        let promise = Promise { instance: &identity.instance, expiration: identity.expiration };
         let mut outdated = update.read_first;
         for _ in 0..CONFLICT_TRIES {
             let conflict = if std::mem::take(&mut outdated) {
                 let known = self.document().clone();
                 self.read_again(&known).await
             } else {
-                match self.try_write(&update, &promise).await {
+                match self.try_write(&update, promise).await {
                     Tried::Ended(written) => return written,
                     Tried::Conflict(document) => self.read_again(&document).await,
                     Tried::Failed(error) => return Written::Failed(update, error),
@@ -155,7 +156,7 @@ impl LeaseWriter {
     }
 
     /// Writes an update to the document as it was last seen.
-    async fn try_write(&mut self, update: &LeaseUpdate, promise: &Promise) -> Tried {
+    async fn try_write(&mut self, update: &LeaseUpdate, promise: Promise<'_>) -> Tried {
         let begun = self.runtime.monotonic();
         let mut document = self.document().clone();
         update.apply(&mut document, promise);
@@ -171,10 +172,12 @@ impl LeaseWriter {
         };
         match replaced {
             Ok((etag, begun)) => {
-                let owner = document.owner.clone();
                 self.stored = StoredLease { document: Arc::new(document), etag };
                 self.confirmed = begun;
-                Tried::Ended(if left { Written::Transferred(owner) } else { Written::Owned(self.facts()) })
+                Tried::Ended(match left {
+                    true => Written::Transferred(self.document().owner.clone()),
+                    false => Written::Owned(self.facts()),
+                })
             }
             Err(error) if error.effect() == Effect::Unknown => {
                 crate::planted!(UnknownTakenAsNotWritten => return Tried::Ended(Written::Lost(Loss::Taken { by: None })));

@@ -1,6 +1,6 @@
 //! The lease: who works on a range, and how far they got.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use changefeed_core::{FeedRange, Mode, Timestamp};
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -56,8 +56,9 @@ pub struct LeaseDocument {
     pub owner: Option<String>,
     /// Everything up to here is done; none if nothing is and no start was stored.
     pub continuation: Option<String>,
-    /// The users' properties, and our own state under keys that begin with `cf.`.
-    pub properties: BTreeMap<String, String>,
+    /// The users' properties, and our own state under keys that begin with `cf.`. Shared by copies until one changes them:
+    /// a checkpoint copies the document, and changes none.
+    pub properties: Arc<BTreeMap<String, String>>,
     /// When the last writer thought it wrote, in UTC. .NET hosts judge by it whether the owner is alive; we do not.
     pub timestamp: Option<String>,
     /// What the processor sees; absent in old leases, which means the latest version.
@@ -88,7 +89,7 @@ impl LeaseDocument {
             feed_range: Some(range),
             owner: None,
             continuation: None,
-            properties: BTreeMap::new(),
+            properties: Arc::default(),
             timestamp: None,
             mode: Some(mode),
             partition_id: None,
@@ -117,7 +118,7 @@ impl LeaseDocument {
             feed_range: members.take("FeedRange", r#"of the form {"Range":{"min":"","max":"FF"}}"#)?,
             owner: members.take_text("Owner")?.filter(|owner| !owner.trim().is_empty()),
             continuation: members.take_text("ContinuationToken")?.filter(|token| !token.is_empty()),
-            properties: members.take_properties()?,
+            properties: Arc::new(members.take_properties()?),
             timestamp: members.take_text("timestamp")?,
             mode: take_mode(&mut members)?,
             partition_id,
@@ -174,7 +175,7 @@ impl LeaseDocument {
         let partition_key = self.partition_key.is_some().then(|| id.clone());
         let mut child = Self::new(id, partition_key, version, token, range, self.mode.unwrap_or_default());
         child.continuation.clone_from(&self.continuation);
-        child.properties = inherited(&self.properties);
+        child.properties = Arc::new(inherited(&self.properties));
         child
     }
 }
@@ -201,7 +202,7 @@ impl Serialize for LeaseDocument {
         }
         map.serialize_entry("Owner", &self.owner)?;
         map.serialize_entry("ContinuationToken", &self.continuation)?;
-        map.serialize_entry("properties", &self.properties)?;
+        map.serialize_entry("properties", &*self.properties)?;
         map.serialize_entry("timestamp", &self.timestamp)?;
         map.serialize_entry("_ts", &self.stored_ts)?;
         if let Some(mode) = self.mode {

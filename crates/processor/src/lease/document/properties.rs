@@ -2,7 +2,7 @@
 //!
 //! `docs/lease-lifecycle.md` lists them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use changefeed_core::Timestamp;
 
@@ -294,9 +294,14 @@ impl LeaseDocument {
 
     fn set_text(&mut self, key: &str, text: Option<&str>) {
         self.read = ReadProperties::default();
-        match text.filter(|text| !text.is_empty()) {
-            Some(text) => drop(self.properties.insert(key.to_owned(), text.to_owned())),
-            None => drop(self.properties.remove(key)),
+        let text = text.filter(|text| !text.is_empty());
+        if self.properties.get(key).map(String::as_str) == text {
+            return;
+        }
+        let properties = Arc::make_mut(&mut self.properties);
+        match text {
+            Some(text) => drop(properties.insert(key.to_owned(), text.to_owned())),
+            None => drop(properties.remove(key)),
         }
     }
 

@@ -203,7 +203,7 @@ mod tests {
             LeaseDocument::new("x..0".into(), None, LeaseVersion::Range, token, FeedRange::full(), Mode::LatestVersion);
         lease.owner = Some("a \"b\"".into());
         lease.set_session(Some("s"));
-        lease.properties.insert("mine".into(), "with \n escapes".into());
+        Arc::make_mut(&mut lease.properties).insert("mine".into(), "with \n escapes".into());
         lease
     }
 

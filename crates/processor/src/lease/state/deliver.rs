@@ -177,7 +177,7 @@ impl LeaseState {
         crate::planted!(SplitFromReadPosition => self.writes.checkpoint_now(delivering.progress));
         delivery.outage.discard();
         self.memory.outage = delivery.outage;
-        self.feed.position = before;
+        (self.feed.position, self.feed.end) = (before, None);
         self.feed.page -= 1;
     }
 

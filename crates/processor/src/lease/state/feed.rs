@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use changefeed_core::{Continuation, ErrorKind, StartFrom};
 
-use super::{LeaseState, Work};
+use super::{Feed, LeaseState, Work};
 use crate::{
     lease::{
         document::{Status, one_line},
@@ -24,8 +24,13 @@ impl LeaseState {
                     true
                 }
                 None => {
-                    self.work = Work::Reading;
-                    self.read_next(effects);
+                    match self.feed.end.take() {
+                        Some(end) => self.wait(end, effects),
+                        None => {
+                            self.work = Work::Reading;
+                            self.read_next(effects);
+                        }
+                    }
                     false
                 }
             },
@@ -40,13 +45,16 @@ impl LeaseState {
             self.feed.reading = true;
             let max_items =
                 self.memory.isolation.as_ref().map_or(self.settings.max_items, |isolation| isolation.window());
-            effects.push(Effect::Read { from: self.feed.position.clone(), max_items });
+            let (from, likely_last) = (self.feed.position.clone(), self.feed.caught_up);
+            effects.push(Effect::Read { from, max_items, likely_last });
         }
     }
 
-    /// Whether the next page may be read while this one is delivered: not if names must be compared with those of it.
+    /// Whether the next page may be read while this one is delivered: not if names must be compared with those of it, or if
+    /// it would be empty.
     pub(super) fn may_read_ahead(&self) -> bool {
-        self.memory.isolation.is_none() && self.memory.search.is_none() && self.feed.ahead.is_none()
+        let Feed { ahead, end, .. } = &self.feed;
+        self.memory.isolation.is_none() && self.memory.search.is_none() && ahead.is_none() && end.is_none()
     }
 
     /// A read has ended.
@@ -62,8 +70,9 @@ impl LeaseState {
 
     fn take_page(&mut self, page: Page, moment: Moment<'_>, effects: &mut Vec<Effect>) {
         match page {
-            Page::Changes { count, continuation } => {
+            Page::Changes { count, continuation, last } => {
                 (self.feed.failures, self.memory.split_failures) = (0, 0);
+                self.feed.end = last.then(|| continuation.clone());
                 self.begin_page(count, continuation, moment, effects);
             }
             Page::Empty(continuation) => {

@@ -70,7 +70,7 @@ impl Driver {
 
     fn page(&mut self, count: usize) -> Vec<String> {
         let continuation = Continuation::from_token(format!("\"{}\"", self.state.feed.page + 1));
-        self.on(Event::Read(Page::Changes { count, continuation }))
+        self.on(Event::Read(Page::Changes { count, continuation, last: false }))
     }
 
     fn done(&mut self) -> Vec<String> {
@@ -308,6 +308,22 @@ fn progress_that_waits_to_be_stored_outlives_the_deadline_but_not_an_abort() {
     assert!(driver.on(Event::Abort).contains(&"DropPages".to_owned()));
     let effects = driver.on(failed());
     assert_eq!(effects.last().unwrap(), "End(Lost(Expired))", "{effects:?}");
+}
+
+#[test]
+fn no_page_is_read_after_the_last_one_until_something_changes() {
+    let mut driver = Driver::new(settings(None));
+    driver.on(Event::Read(Page::Empty(Continuation::from_token("\"0\""))));
+    assert_eq!(driver.on(Event::Changed), ["StopWaiting", "Read"]);
+    let last = || Page::Changes { count: 1, continuation: Continuation::from_token("\"1\""), last: true };
+    assert_eq!(driver.on(Event::Read(last())), ["Call"]);
+    assert_eq!(driver.done(), ["DropPage", "Notify", "Wait"]);
+    assert_eq!(driver.on(Event::Changed), ["StopWaiting", "Read"]);
+    // A page that is given up is read again, and what comes after it is not known any more.
+    driver.on(Event::Read(last()));
+    driver.on(Event::CheckRange);
+    assert!(driver.on(Event::Called(CallEnd::Dropped)).contains(&"PrepareSplit".to_owned()));
+    assert!(driver.state.feed.end.is_none());
 }
 
 #[test]

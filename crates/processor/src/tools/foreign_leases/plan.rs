@@ -182,7 +182,7 @@ impl Foreign {
             mode: lease.mode.unwrap_or_default(),
             keys,
             start: lease.continuation.map(StartPosition::Continuation),
-            properties: lease.properties.into_iter().filter(|(key, _)| !is_ours(key)).collect(),
+            properties: Arc::unwrap_or_clone(lease.properties).into_iter().filter(|(key, _)| !is_ours(key)).collect(),
         }
     }
 
@@ -246,7 +246,7 @@ impl Target<'_> {
         let partition_key = self.keyed.then(|| id.clone());
         let mut document =
             LeaseDocument::new(id.clone(), partition_key, version, token.clone(), range.clone(), foreign.mode);
-        document.properties.clone_from(&foreign.properties);
+        document.properties = Arc::new(foreign.properties.clone());
         if let Some(start) = &foreign.start {
             document.set_start(start);
         }
