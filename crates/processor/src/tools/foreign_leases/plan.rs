@@ -1,6 +1,6 @@
 //! Plans an import. Pure: documents in, a plan out; `apply.rs` writes the documents.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use changefeed_core::{ContainerIdentity, Error, ErrorKind, FeedRange, Mode, PhysicalRange, Result};
 use serde_json::Value;
