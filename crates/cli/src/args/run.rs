@@ -178,6 +178,10 @@ pub(crate) struct OptionArgs {
     #[arg(long, value_name = "N")]
     pub(crate) stalled_after: Option<u32>,
 
+    /// How long a start retries while a store is unavailable or throttled [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) start_timeout: Option<Duration>,
+
     /// How long a stop waits for running calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) stop_deadline: Option<Duration>,
@@ -209,6 +213,10 @@ pub(crate) struct OptionArgs {
     /// Attempts before an item becomes a dead letter
     #[arg(long, value_name = "N", requires = "dead_letters")]
     pub(crate) dead_letter_after: Option<u32>,
+
+    /// Processes that an item crashes before it becomes a dead letter [default: 2]
+    #[arg(long, value_name = "N", requires = "dead_letters")]
+    pub(crate) dead_letter_after_crashes: Option<u32>,
 
     /// How long dead letters are kept [default: until they are deleted]
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "dead_letters")]

@@ -75,6 +75,7 @@ pub(super) fn apply(
         delegate_timeout => delegate_timeout,
         slow_after => slow_after,
         stalled_after => stalled_after,
+        start_timeout => start_timeout,
         stop_deadline => stop_deadline,
         steal_after => steal_after,
     }
@@ -89,6 +90,9 @@ pub(super) fn dead_letter(args: &OptionArgs, container: &Container) -> DeadLette
     let mut dead_letter = DeadLetter::to(container);
     if let Some(attempts) = args.dead_letter_after {
         dead_letter = dead_letter.after_attempts(attempts);
+    }
+    if let Some(crashes) = args.dead_letter_after_crashes {
+        dead_letter = dead_letter.after_crashes(crashes);
     }
     if let Some(time) = args.dead_letter_ttl {
         dead_letter = dead_letter.time_to_live(time);
@@ -111,19 +115,43 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
 
+    fn parsed(more: &str) -> OptionArgs {
+        let line = "changefeed run mailer --store memory --container a/b --leases a/l --print";
+        let args = Args::parse_from(format!("{line}{more}").split(' '));
+        let Command::Run(args) = args.command else { panic!("{more}") };
+        args.options
+    }
+
+    async fn container() -> Container {
+        Engine::in_memory().unwrap().database("a").container("b").create().await.unwrap()
+    }
+
+    async fn built(more: &str) -> String {
+        let container = container().await;
+        format!("{:?}", apply(&parsed(more), "mailer", &container, &container, LeaseTiming::EMBEDDED))
+    }
+
     #[tokio::test]
     async fn the_limit_of_request_units_reaches_the_processor() {
         // Only Azure Cosmos DB charges request units: no store of ours shows the effect.
-        let line = "changefeed run mailer --store memory --container a/b --leases a/l --print";
-        let engine = Engine::in_memory().unwrap();
-        let container = engine.database("a").container("b").create().await.unwrap();
-        let options = |more: &str| {
-            let args = Args::parse_from(format!("{line}{more}").split(' '));
-            let Command::Run(args) = args.command else { panic!("{line}") };
-            format!("{:?}", apply(&args.options, "mailer", &container, &container, LeaseTiming::EMBEDDED))
-        };
-        assert!(options("").contains("max_request_units_per_second: None"), "{}", options(""));
-        let limited = options(" --max-request-units-per-second 12.5");
+        let unlimited = built("").await;
+        assert!(unlimited.contains("max_request_units_per_second: None"), "{unlimited}");
+        let limited = built(" --max-request-units-per-second 12.5").await;
         assert!(limited.contains("max_request_units_per_second: Some(12.5)"), "{limited}");
+    }
+
+    #[tokio::test]
+    async fn the_timeout_of_a_start_reaches_the_processor() {
+        assert!(built("").await.contains("start_timeout: 10s"));
+        let longer = built(" --start-timeout 2m").await;
+        assert!(longer.contains("start_timeout: 120s"), "{longer}");
+    }
+
+    #[tokio::test]
+    async fn crashes_before_a_dead_letter_reach_the_processor() {
+        let container = container().await;
+        let debug = |more| format!("{:?}", dead_letter(&parsed(more), &container));
+        assert!(debug(" --dead-letters a/d").contains("crashes: 2"), "{}", debug(" --dead-letters a/d"));
+        assert!(debug(" --dead-letters a/d --dead-letter-after-crashes 4").contains("crashes: 4"));
     }
 }

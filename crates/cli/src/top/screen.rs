@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(order(&view), "120");
         view.reverse();
         assert_eq!(order(&view), "021");
-        "nobody".chars().for_each(|char| view.type_char(char));
+        "no host".chars().for_each(|char| view.type_char(char));
         assert_eq!(order(&view), "2");
         view.clear_filter();
         view.hold();
