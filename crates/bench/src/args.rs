@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use changefeed::LeaseTiming;
 use clap::Parser;
 
 /// Measures the store and the processor against raw files, channels and loops, in the same run on the same machine
@@ -15,6 +16,10 @@ pub(crate) struct Args {
     /// Fewer writes and shorter rounds: everything within two minutes
     #[arg(long)]
     pub(crate) quick: bool,
+
+    /// As little as possible of every row, to see that it can be measured; the values mean nothing
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) smoke: bool,
 
     /// Also writes the results to this file, as JSON
     #[arg(long, value_name = "FILE")]
@@ -57,15 +62,19 @@ impl Args {
 
     /// How much to measure.
     pub(crate) fn scale(&self) -> Scale {
-        if self.quick { Scale::QUICK } else { Scale::FULL }
+        match (self.quick, self.smoke) {
+            (_, true) => Scale::SMOKE,
+            (true, false) => Scale::QUICK,
+            (false, false) => Scale::FULL,
+        }
     }
 }
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
-    /// Whether `--quick` was given.
-    pub(crate) quick: bool,
+    /// The flag that selects it, for child processes.
+    pub(crate) flag: Option<&'static str>,
     /// How many rounds, each of the baseline and of the subject.
     pub(crate) rounds: usize,
     /// How long a round of either lasts.
@@ -82,11 +91,23 @@ pub(crate) struct Scale {
     pub(crate) delivered_items: u64,
     /// Rounds of what takes seconds because of the lease timing.
     pub(crate) slow_rounds: usize,
+    /// Items of a container that is split, merged or changed.
+    pub(crate) many_items: u64,
+    /// Items of a container that clients ask for one of them.
+    pub(crate) served_items: u64,
+    /// Items of a store that is opened again.
+    pub(crate) restart_items: u64,
+    /// How long idle leases are watched: until each is renewed once, with the embedded timing.
+    pub(crate) idle_leases: Duration,
+    /// How long the requests of an idle host are counted.
+    pub(crate) idle_host: Duration,
+    /// Whether leases of a crashed host expire sooner than by default.
+    pub(crate) short_expiration: bool,
 }
 
 impl Scale {
     const FULL: Self = Self {
-        quick: false,
+        flag: None,
         rounds: 5,
         round: Duration::from_secs(2),
         lifecycle_writes: 1_000_000,
@@ -95,10 +116,16 @@ impl Scale {
         wake_ups: 1000,
         delivered_items: 500_000,
         slow_rounds: 3,
+        many_items: 3_000_000,
+        served_items: 1_000_000,
+        restart_items: 1_000_000,
+        idle_leases: LeaseTiming::EMBEDDED.renew,
+        idle_host: Duration::from_secs(60),
+        short_expiration: false,
     };
 
     const QUICK: Self = Self {
-        quick: true,
+        flag: Some("--quick"),
         rounds: 3,
         round: Duration::from_secs(1),
         lifecycle_writes: 100_000,
@@ -107,6 +134,30 @@ impl Scale {
         wake_ups: 300,
         delivered_items: 200_000,
         slow_rounds: 1,
+        many_items: 300_000,
+        served_items: 300_000,
+        restart_items: 200_000,
+        idle_leases: LeaseTiming::EMBEDDED.renew,
+        idle_host: Duration::from_secs(20),
+        short_expiration: true,
+    };
+
+    const SMOKE: Self = Self {
+        flag: Some("--smoke"),
+        rounds: 1,
+        round: Duration::from_millis(100),
+        lifecycle_writes: 2000,
+        lifecycle_items: 1000,
+        feed_items: 2000,
+        wake_ups: 10,
+        delivered_items: 2000,
+        slow_rounds: 1,
+        many_items: 10_000,
+        served_items: 10_000,
+        restart_items: 5000,
+        idle_leases: Duration::from_secs(1),
+        idle_host: Duration::from_secs(2),
+        short_expiration: true,
     };
 }
 
@@ -137,6 +188,12 @@ mod tests {
         assert_eq!(args.scale(), Scale::QUICK);
         assert_eq!(args.json.unwrap().to_str(), Some("out.json"));
         assert_eq!(args.dir.unwrap().to_str(), Some("/data"));
+    }
+
+    #[test]
+    fn smoke_is_a_scale_of_its_own() {
+        assert_eq!(parse(&["--smoke"]).unwrap().scale(), Scale::SMOKE);
+        assert!(parse(&["--smoke", "--quick"]).is_err());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `changefeed-bench`: measures the store and the processor against raw files, channels and loops, in the same run on
 //! the same machine.
 //!
-//! The table goes to stdout, progress to stderr. Exit code 0 whether goals are met or missed, 2 after an error.
+//! The table goes to stdout, progress to stderr. Exit code 0 whether goals are met or missed, 2 after an error: the rows
+//! that could be measured are shown all the same.
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 mod args;
@@ -22,13 +23,14 @@ use std::{
     fs,
     io::{self, Write as _},
     process::ExitCode,
+    time::Instant,
 };
 
 use self::{
     args::Args,
     place::Place,
     report::Line,
-    rows::{Context, Experiment},
+    rows::{Context, Experiment, Row},
 };
 
 /// Any error: nobody handles them here, they are only shown.
@@ -51,7 +53,7 @@ fn run(args: &Args) -> Result<()> {
         return rows::lifecycle::fill_until_killed(folder, &scale);
     }
     if let Some(folder) = &args.memory_child {
-        return rows::processor::say_memory_of_leases(folder);
+        return rows::processor::say_memory_of_leases(folder, &scale);
     }
     if let Some(folder) = &args.serve_child {
         return rows::server::serve_until_killed(folder);
@@ -65,29 +67,41 @@ fn run(args: &Args) -> Result<()> {
     let wanted = rows::select(&args.rows)?;
     let place = Place::new(args.dir.as_deref())?;
     let context = Context { scale, place };
-    let mut lines = Vec::new();
-    // What was measured before a failure is shown all the same.
-    let outcome = wanted.iter().try_for_each(|(experiment, rows)| {
-        let names: Vec<_> = rows.iter().map(|row| row.name).collect();
-        eprintln!("measuring {}", names.join(", "));
-        lines.extend(measure(&context, experiment, &names)?);
-        Ok(())
-    });
+    let (mut lines, mut failed) = (Vec::new(), Vec::new());
+    for (experiment, rows) in &wanted {
+        let names = rows.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
+        eprintln!("measuring {names}");
+        let begun = Instant::now();
+        match measure(&context, experiment, rows) {
+            Ok(measured) => {
+                eprintln!("  took {:.1} s", begun.elapsed().as_secs_f64());
+                lines.extend(measured);
+            }
+            // The other rows are measured all the same.
+            Err(error) => {
+                eprintln!("error: {names} failed: {}", with_causes(&*error));
+                failed.push(names);
+            }
+        }
+    }
     print(&report::table(&lines))?;
     if let Some(file) = &args.json {
         fs::write(file, report::json(&lines)?).map_err(|error| format!("write {}: {error}", file.display()))?;
     }
-    outcome
+    if failed.is_empty() { Ok(()) } else { Err(format!("not measured: {}", failed.join(", ")).into()) }
 }
 
-fn measure(context: &Context, experiment: &'static Experiment, names: &[&str]) -> Result<Vec<Line>> {
-    let measurements =
-        (experiment.run)(context).map_err(|error| format!("{} failed: {}", names.join(", "), with_causes(&*error)))?;
-    let lines = measurements.into_iter().map(|measurement| {
-        let row = experiment.rows.iter().find(|row| row.name == measurement.row);
-        Line { row: row.expect("invariant: an experiment measures its own rows"), measurement }
-    });
-    Ok(lines.filter(|line| names.contains(&line.row.name)).collect())
+/// Runs an experiment; returns a line for each of these rows.
+fn measure(context: &Context, experiment: &'static Experiment, rows: &[&'static Row]) -> Result<Vec<Line>> {
+    let measurements = (experiment.run)(context)?;
+    let line = |row: &&'static Row| {
+        let measurement = measurements.iter().find(|measurement| measurement.row == row.name);
+        match measurement.filter(|measurement| measurement.value.median.is_finite()) {
+            Some(measurement) => Ok(Line { row, measurement: measurement.clone() }),
+            None => Err(format!("{} has no value", row.name).into()),
+        }
+    };
+    rows.iter().map(line).collect()
 }
 
 fn print(text: &str) -> Result<()> {

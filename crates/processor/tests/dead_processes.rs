@@ -61,6 +61,8 @@ async fn takeover(first: Option<u64>, second: Option<u64>) -> Duration {
     shop.write(0..20, 1).await;
     let killed = start(&shop, "worker-1", first, &seen).await;
     until("delivery", || seen.len() == 20).await;
+    // Until checkpoints are stored: nothing is delivered again.
+    pass(Duration::from_secs(1)).await;
     drop(killed);
     let begun = tokio::time::Instant::now();
     let running = start(&shop, "worker-2", second, &seen).await;

@@ -86,7 +86,7 @@ fn crash(context: &Context) -> Result<Vec<Measurement>> {
     let child = Command::new(env::current_exe()?)
         .arg("--crash-child")
         .arg(&path)
-        .args(context.scale.quick.then_some("--quick"))
+        .args(context.scale.flag)
         .stdout(Stdio::piped())
         .spawn()?;
     kill_when_filled(child)?;

@@ -74,7 +74,7 @@ const FILL_WRITERS: usize = 64;
 const MARGIN: Duration = Duration::from_millis(200);
 
 fn split_pause(context: &Context) -> Result<Vec<Measurement>> {
-    let items = if context.scale.quick { 300_000 } else { 3_000_000 };
+    let items = context.scale.many_items;
     let runtime = load::runtime()?;
     let folder = context.place.folder("split_pause")?;
     let store = runtime.block_on(Store::open(&folder.join("store"), Durability::Relaxed, 1))?;
@@ -134,7 +134,7 @@ async fn split_and_merge(
 const LONG: u32 = 30 * 24 * 60 * 60;
 
 fn ttl_change_pause(context: &Context) -> Result<Vec<Measurement>> {
-    let items = if context.scale.quick { 300_000 } else { 3_000_000 };
+    let items = context.scale.many_items;
     let runtime = load::runtime()?;
     let folder = context.place.folder("ttl_change_pause")?;
     let store = runtime.block_on(Store::open(&folder.join("store"), Durability::Relaxed, 1))?;
@@ -181,7 +181,7 @@ async fn change_ttl(store: &Store, lengths: &mut Vec<Duration>) -> Result<Durati
 const PAGES: usize = 50;
 
 fn part_page_pause(context: &Context) -> Result<Vec<Measurement>> {
-    let items = if context.scale.quick { 300_000 } else { 3_000_000 };
+    let items = context.scale.many_items;
     let runtime = load::runtime()?;
     let folder = context.place.folder("part_page_pause")?;
     let store = runtime.block_on(Store::open(&folder.join("store"), Durability::Relaxed, 1))?;
@@ -246,7 +246,7 @@ async fn longest_write_beside<T>(
 }
 
 fn restart(context: &Context) -> Result<Vec<Measurement>> {
-    let (items, ranges) = if context.scale.quick { (200_000, 1000) } else { (1_000_000, 1000) };
+    let (items, ranges) = (context.scale.restart_items, 1000);
     let runtime = load::runtime()?;
     let folder = context.place.folder("restart")?;
     let stores = [(folder.join("one"), 1), (folder.join("many"), ranges)];

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::join::AT_ONCE;
+/// The largest step. Larger ones would take long on a slow store, and other hosts are looked for only between steps.
+const LARGEST_STEP: usize = 128;
 
 /// One in so many races lost: other hosts acquire free leases at the same time.
 const LOST_RACES: usize = 4;
 
-/// One new host for so many known ones changes everybody's share enough to plan again.
+/// One new host for so many known ones changes the share of each by as much again: few enough for hand-overs.
 const KNOWN_PER_NEW_HOST: usize = 8;
 
 /// How often a host without a lease tries to acquire its first one. Until it has one, no other host knows of it and each
@@ -45,9 +46,9 @@ impl Contention {
         self.at_once
     }
 
-    /// Whether to look for other hosts after the next step: only while the steps still grow, since they are few.
-    pub(super) fn is_watchful(&self) -> bool {
-        self.at_once < AT_ONCE
+    /// Whether the next step is still smaller than later ones.
+    pub(super) fn is_growing(&self) -> bool {
+        self.at_once < LARGEST_STEP
     }
 
     /// A lease of this owner was written since the leases were listed.
@@ -66,9 +67,14 @@ impl Contention {
             let plenty = left >= FREE_PER_HOST * (self.planned.len() + self.new.len());
             return !self.visible && plenty && self.first_tries < FIRST_TRIES;
         }
-        self.at_once = (self.at_once * 2).min(AT_ONCE);
-        self.new.len() * KNOWN_PER_NEW_HOST <= self.planned.len()
+        self.at_once = (self.at_once * 2).min(LARGEST_STEP);
+        !changes_shares(self.new.len(), self.planned.len())
     }
+}
+
+/// Whether `new` hosts beside the `known` ones change everybody's share enough to plan again.
+pub(super) fn changes_shares(new: usize, known: usize) -> bool {
+    new * KNOWN_PER_NEW_HOST > known
 }
 
 #[cfg(test)]
@@ -83,13 +89,13 @@ mod tests {
     fn steps_grow_while_races_are_won_and_no_new_hosts_appear() {
         let mut alone = contention(1, false);
         let mut steps = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..9 {
             steps.push(alone.at_once());
             alone.see("host-0");
-            assert!(alone.goes_on(alone.at_once(), 0, 100));
+            assert!(alone.goes_on(alone.at_once(), 0, 1000));
         }
-        assert_eq!(steps, [1, 2, 4, 8, 16, 16]);
-        assert!(!alone.is_watchful());
+        assert_eq!(steps, [1, 2, 4, 8, 16, 32, 64, 128, 128]);
+        assert!(!alone.is_growing());
     }
 
     #[test]

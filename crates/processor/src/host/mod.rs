@@ -5,6 +5,7 @@ pub(crate) mod balance;
 pub(crate) mod bootstrap;
 mod contention;
 mod idle;
+mod initial_delay;
 mod lease_feed;
 mod lock;
 mod observation;
@@ -27,6 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::{
     balance::{LeaseView, Move, View},
+    initial_delay::InitialDelay,
     lease_feed::{LeaseFeed, Relevance},
     lock::ForeignLock,
     read_budget::ReadBudget,
@@ -51,10 +53,6 @@ use crate::{
 /// A lease that was free for this many acquire intervals may be acquired by any host, whatever its share.
 const UNCLAIMED_INTERVALS: u32 = 2;
 
-/// A host that lost races for free leases lists them again after this part of the acquire interval: long enough that the
-/// other hosts have written what they acquire.
-const CONTENDED_CYCLES: u32 = 10;
-
 /// The pause for each document of the lease container that was read in vain: a thousand in a second cost little.
 const NOISE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -69,8 +67,11 @@ pub(crate) struct Host {
     /// Start positions of leases that were created after a reset, until `.info` has them.
     unwritten_info: Option<StartPositions>,
     first_cycle: bool,
-    /// Whether the last cycle left free leases because other hosts acquired some at the same time.
-    contended: bool,
+    /// The pause after which the leases are to be listed again, if the last cycle left something to do.
+    list_again: Option<Duration>,
+    initial_delay: InitialDelay,
+    /// How long the current cycle has waited for other hosts.
+    waited: Duration,
     feed: LeaseFeed,
     /// Bounds the reads of an idle host.
     budget: ReadBudget,
@@ -98,7 +99,9 @@ impl Host {
             foreign_lock: None,
             unwritten_info: None,
             first_cycle: true,
-            contended: false,
+            list_again: None,
+            initial_delay: InitialDelay::new(context.options.timing.acquire),
+            waited: Duration::ZERO,
             budget: ReadBudget::new(context.options.timing.acquire),
             context,
             feed,
@@ -118,6 +121,7 @@ impl Host {
         while !self.context.signals.stop.is_cancelled() {
             self.feed.begin().await;
             let begun = self.context.runtime.monotonic();
+            self.initial_delay.begin(begun);
             // A bug in a cycle must not end the host: its leases are renewed by their own tasks.
             let cycle = AssertUnwindSafe(self.cycle()).catch_unwind().await.unwrap_or_else(|panic| {
                 let message = format!("bug: the balancer panicked: {}", panic_message(&*panic));
@@ -130,16 +134,21 @@ impl Host {
                     self.report(None, Failure::Balancer(Arc::new(error)));
                 }
             }
-            let took = self.context.runtime.monotonic().saturating_sub(begun);
+            let now = self.context.runtime.monotonic();
             let (interval, random) = (self.context.options.timing.acquire, self.context.runtime.random());
             // On average an idle host must not read more than once in an interval.
             let spread = if self.idle_since.is_some() { 512 + random % 256 } else { 256 + random % 512 };
+            let list_again = self.list_again.take();
             let pause = match failures {
-                0 if std::mem::take(&mut self.contended) => jittered(interval / CONTENDED_CYCLES, random),
-                0 => jittered(interval, spread),
+                0 => list_again.map_or_else(|| jittered(interval, spread), |pause| jittered(pause, random)),
                 failures => self.context.options.store_retry.after(failures, random).min(interval),
             };
-            self.pause(pause, took).await;
+            // Listing must not take more than a tenth of the time. If other hosts are about to write leases, none of these
+            // writes ends the pause.
+            let busy = now.saturating_sub(begun + std::mem::take(&mut self.waited));
+            let listings = (interval / 10).max(busy * 10).min(pause);
+            let least = if list_again.is_some() { pause } else { listings };
+            self.pause(pause, least).await;
         }
         self.withdraw_requests().await;
         while self.records.has_tasks() {
@@ -150,13 +159,12 @@ impl Host {
         }
     }
 
-    /// Waits for the next cycle; takes reports of lease tasks meanwhile. Writes of other hosts cut it short, but not so
-    /// that listing takes more than a tenth of the time, that this host's own checkpoints cause listings, or that an idle
-    /// host reads more than its budget allows.
-    async fn pause(&mut self, pause: Duration, took: Duration) {
+    /// Waits for the next cycle; takes reports of lease tasks meanwhile. Writes of other hosts cut it short, but not below
+    /// `least`, nor so that this host's own checkpoints cause listings, or that an idle host reads more than its budget
+    /// allows.
+    async fn pause(&mut self, pause: Duration, least: Duration) {
         let runtime = Arc::clone(&self.context.runtime);
         let interval = self.context.options.timing.acquire;
-        let least = (interval / 10).max(took * 10).min(pause);
         let mut until = runtime.sleep(pause);
         let mut page = self.feed.next(&runtime, least.max(self.wait_while_idle()));
         let stop = self.context.signals.stop.clone();
@@ -239,7 +247,7 @@ impl Host {
             })
             .collect();
         drop(listing);
-        self.contended = self.perform(&moves, hosts).await;
+        self.list_again = self.perform(&moves, hosts).await;
         self.first_cycle = false;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Performs the moves that the balancer planned.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use changefeed_core::{Effect, ErrorKind, FeedRange, Result};
 
@@ -17,6 +17,10 @@ use crate::{
     runtime::BoxFuture,
 };
 
+/// A host that lost races for free leases lists them again after this part of the acquire interval: long enough that the
+/// other hosts have written what they acquire.
+const CONTENDED_CYCLES: u32 = 10;
+
 /// How a move ended.
 enum Moved {
     /// This host owns the lease.
@@ -29,30 +33,55 @@ enum Moved {
 
 impl Host {
     /// Performs moves, some at a time: a store that groups writes stores them together, and a task starts as soon as its
-    /// lease is owned. Returns whether free leases were left because other hosts acquire some, too.
-    /// `hosts` are those that the plan knows.
-    pub(super) async fn perform(&mut self, moves: &[(Move, StoredLease)], hosts: BTreeSet<String>) -> bool {
+    /// lease is owned. Returns a pause if the leases are to be listed again after it: free leases were left because other
+    /// hosts acquire some, too, or because the fleet still grows. `hosts` are those that the plan knows.
+    pub(super) async fn perform(&mut self, moves: &[(Move, StoredLease)], hosts: BTreeSet<String>) -> Option<Duration> {
         let moves = moves.iter().map(|(one, seen)| (one, seen));
         let (contended, certain): (Vec<_>, Vec<_>) =
             moves.partition(|(one, seen)| self.is_contended(one, &seen.document));
         for some in certain.chunks(AT_ONCE) {
             self.perform_some(some).await;
         }
-        let mut contention = Contention::new(hosts, self.records.has_tasks());
+        let visible = self.records.is_visible();
+        let grows = !contended.is_empty() && self.initial_delay.take_in(&hosts, self.context.runtime.monotonic());
+        if grows && visible {
+            return Some(self.contention_pause());
+        }
+        let mut contention = Contention::new(hosts, visible);
         let mut left = contended.as_slice();
         while !left.is_empty() {
             let (some, rest) = left.split_at(contention.at_once().min(left.len()));
             let lost = self.perform_some(some).await;
-            if contention.is_watchful() && !rest.is_empty() {
+            if !rest.is_empty() {
+                self.wait_for_hosts(&contention).await;
                 self.look_for_hosts(&mut contention).await;
             }
             // Without a rest, a lost race still shows that others acquire leases that the plan counted as free.
             if !contention.goes_on(some.len(), lost, rest.len()) && (lost > 0 || !rest.is_empty()) {
-                return true;
+                return Some(self.contention_pause());
             }
             left = rest;
         }
-        false
+        None
+    }
+
+    /// How long other hosts get to acquire free leases before this one lists them again.
+    fn contention_pause(&self) -> Duration {
+        let quiet = self.initial_delay.quiet(self.context.runtime.monotonic()).unwrap_or_default();
+        quiet.max(self.context.options.timing.acquire / CONTENDED_CYCLES)
+    }
+
+    /// Gives hosts that start at the same time as this one the time to acquire a lease each.
+    async fn wait_for_hosts(&mut self, contention: &Contention) {
+        let HostContext { runtime, signals, .. } = &*self.context;
+        let pause = self.initial_delay.step_pause(runtime.monotonic()).filter(|_| contention.is_growing());
+        let Some(pause) = pause else { return };
+        tokio::select! {
+            biased;
+            () = signals.stop.cancelled() => {}
+            () = runtime.sleep(pause) => {}
+        }
+        self.waited += pause;
     }
 
     /// Reads who has written leases since the last listing, as far as one page of the feed tells.
@@ -60,7 +89,10 @@ impl Host {
         let Some(page) = self.feed.page().await else { return };
         if let Ok(page) = &page {
             for lease in self.feed.leases(page).flatten() {
-                lease.owner().into_iter().for_each(|owner| contention.see(owner));
+                for host in lease.owner().into_iter().chain(lease.requested_by()) {
+                    contention.see(host);
+                    self.initial_delay.see(host);
+                }
             }
         }
         self.take_changes(page);

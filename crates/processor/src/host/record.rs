@@ -327,6 +327,11 @@ impl Records {
         self.leases.values().any(LeaseRecord::has_task)
     }
 
+    /// Whether other hosts can know of this one: by a lease of its own or a request.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.leases.values().any(|record| record.has_task() || record.pending().is_some())
+    }
+
     /// Whether some owner is silent for as long as it promised.
     pub(crate) fn any_silent(&self, now: Duration) -> bool {
         self.leases.values().any(|record| record.is_silent(now))

@@ -18,8 +18,20 @@ use serde_json::Value;
 use super::leases::FleetLeases;
 use crate::{exec::Exec, rng::Rng};
 
-/// The time of one way over the network, in microseconds: as within a region.
-const WAY: (u64, u64) = (500, 5000);
+/// How long one way over the network takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// At least and at most, in microseconds.
+    micros: (u64, u64),
+}
+
+impl Way {
+    /// Within a region: 0.5 to 5 ms.
+    pub const REGION: Self = Self { micros: (500, 5000) };
+
+    /// On the same machine: 20 to 100 µs.
+    pub const MACHINE: Self = Self { micros: (20, 100) };
+}
 
 /// Requests to the lease store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -108,15 +120,16 @@ impl Ownership {
 pub(super) struct LeaseConnection {
     inner: Arc<FleetLeases>,
     exec: Exec,
+    way: Way,
     rng: Mutex<Rng>,
     requests: Mutex<Requests>,
     owners: Owners,
 }
 
 impl LeaseConnection {
-    pub(super) fn new(leases: &Arc<FleetLeases>, exec: &Exec, rng: Rng, owners: &Owners) -> Arc<Self> {
+    pub(super) fn new(leases: &Arc<FleetLeases>, exec: &Exec, way: Way, rng: Rng, owners: &Owners) -> Arc<Self> {
         let (inner, exec, rng) = (Arc::clone(leases), exec.clone(), Mutex::new(rng));
-        Arc::new(Self { inner, exec, rng, requests: Mutex::default(), owners: Arc::clone(owners) })
+        Arc::new(Self { inner, exec, way, rng, requests: Mutex::default(), owners: Arc::clone(owners) })
     }
 
     /// The requests so far.
@@ -126,7 +139,7 @@ impl LeaseConnection {
 
     /// One way over the network.
     async fn pass(&self) {
-        let micros = self.rng.lock().between(WAY.0, WAY.1);
+        let micros = self.rng.lock().between(self.way.micros.0, self.way.micros.1);
         self.exec.sleep(Duration::from_micros(micros)).await;
     }
 }

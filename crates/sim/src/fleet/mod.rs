@@ -29,7 +29,7 @@ use self::{
     leases::FleetLeases,
 };
 pub use self::{
-    lease_store::Requests,
+    lease_store::{Requests, Way},
     report::{IdleMinute, Report, Step},
 };
 use crate::{
@@ -62,21 +62,45 @@ const IDLE_RENEWALS: u32 = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// Within this time hosts start one after another in the step `staggered`, as processes of a deployment do.
+const STAGGER: Duration = Duration::from_secs(3);
+
 /// Runs a fleet through all steps. `progress` is called after each step, with what is known so far: a large fleet takes
 /// minutes.
 ///
 /// # Errors
 /// A sentence, if the leases were not balanced in time, a change was lost or a task failed.
 pub fn run(hosts: usize, leases: usize, progress: fn(&Report)) -> Result<Report, String> {
+    simulate(leases, Way::REGION, move |fleet| fleet.steps(hosts, progress))
+}
+
+/// Starts a fleet on free leases, each host at a random moment `within` this time, and waits for the balance.
+///
+/// # Errors
+/// A sentence, if the leases were not balanced in time or a task failed.
+pub fn start(hosts: usize, leases: usize, within: Duration, way: Way) -> Result<Step, String> {
+    simulate(leases, way, move |mut fleet| async move {
+        fleet.create_leases().await?;
+        let step = fleet.start_within("start", hosts, within).await?;
+        fleet.stop(hosts).await?;
+        Ok(step)
+    })
+}
+
+fn simulate<T, F>(leases: usize, way: Way, run: impl FnOnce(Fleet) -> F + Send + 'static) -> Result<T, String>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, String>> + Send,
+{
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().map_err(|error| format!("start a runtime: {error}"))?;
     runtime.block_on(async {
         let exec = Exec::new(SEED, Order::Fifo);
-        let fleet = Fleet::new(&exec, leases).await.map_err(|error| format!("create the stores: {error}"))?;
+        let fleet = Fleet::new(&exec, leases, way).await.map_err(|error| format!("create the stores: {error}"))?;
         let (done, report) = oneshot::channel();
         let halt = exec
             .run(async move {
-                drop(done.send(fleet.steps(hosts, progress).await));
+                drop(done.send(run(fleet).await));
             })
             .await;
         let report = report.await;
@@ -92,6 +116,7 @@ struct Fleet {
     exec: Exec,
     feed: Arc<FleetFeed>,
     leases: Arc<FleetLeases>,
+    way: Way,
     count: usize,
     hosts: Vec<HostHandle>,
     /// The number of the next host.
@@ -119,7 +144,7 @@ struct Deliveries {
 }
 
 impl Fleet {
-    async fn new(exec: &Exec, count: usize) -> Result<Self> {
+    async fn new(exec: &Exec, count: usize, way: Way) -> Result<Self> {
         let engine =
             Engine::builder().clock(Arc::new(StoreClock(exec.clone()))).store_id(StoreId::from_bits(0)).in_memory()?;
         let database = engine.database("fleet");
@@ -128,6 +153,7 @@ impl Fleet {
             exec: exec.clone(),
             feed: Arc::new(FleetFeed::new(monitored.identity().clone(), count)?),
             leases: FleetLeases::new(&database.container("leases").create().await?),
+            way,
             count,
             hosts: Vec::new(),
             next: 0,
@@ -140,10 +166,7 @@ impl Fleet {
 
     async fn steps(mut self, hosts: usize, progress: fn(&Report)) -> Result<Report, String> {
         let mut report = Report { hosts, leases: self.count, steps: Vec::new(), idle: None };
-        // The leases are created by a host that stops at once, so that the start shows acquisition alone.
-        self.start(1);
-        self.balanced("creation of the leases").await?;
-        self.stop(1).await?;
+        self.create_leases().await?;
         self.write_changes();
         report.steps.push(self.step("start", |fleet| fleet.start(hosts)).await?);
         progress(&report);
@@ -157,6 +180,10 @@ impl Fleet {
         report.steps.push(self.step("x2", |fleet| fleet.start(hosts.saturating_sub(1))).await?);
         progress(&report);
         report.steps.push(self.halve(hosts).await?);
+        progress(&report);
+        let left = self.hosts.len();
+        self.stop(left).await?;
+        report.steps.push(self.start_within("staggered", hosts, STAGGER).await?);
         self.writing.store(false, Ordering::Relaxed);
         self.exec.sleep(MINUTE).await;
         let (written, delivered) = (self.feed.written(), self.deliveries.lock().delivered.len());
@@ -166,6 +193,29 @@ impl Fleet {
         let left = self.hosts.len();
         self.stop(left).await?;
         Ok(report)
+    }
+
+    /// Has a host create the leases; it stops at once, so that a start shows acquisition alone.
+    async fn create_leases(&mut self) -> Result<(), String> {
+        self.start(1);
+        self.balanced("creation of the leases").await?;
+        self.stop(1).await
+    }
+
+    /// Starts hosts one after another at random moments, and waits for the balance.
+    async fn start_within(&mut self, name: &'static str, hosts: usize, within: Duration) -> Result<Step, String> {
+        let before = self.before();
+        let mut rng = Rng::new(SEED, name);
+        let most = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
+        let mut moments: Vec<u64> = (0..hosts).map(|_| rng.between(0, most)).collect();
+        moments.sort_unstable();
+        for moment in moments {
+            let passed = self.exec.now() - before.0;
+            self.exec.sleep(Duration::from_micros(moment.saturating_sub(passed))).await;
+            self.start(1);
+        }
+        self.balanced(name).await?;
+        Ok(self.since(name, &before))
     }
 
     /// Changes the number of hosts and waits for the balance.
@@ -224,7 +274,7 @@ impl Fleet {
         let clocks = Arc::new(Clocks { drift_ppm: 0, offset_millis: Mutex::new(0), suspended: Mutex::new(0) });
         let rng = |actor: &str| Rng::new(SEED, &format!("{actor} {name}"));
         let runtime = Arc::new(SimRuntime::new(&self.exec, process, &clocks, rng("host"), None));
-        let connection = LeaseConnection::new(&self.leases, &self.exec, rng("network"), &self.owners);
+        let connection = LeaseConnection::new(&self.leases, &self.exec, self.way, rng("network"), &self.owners);
         let owned = Arc::new(AtomicUsize::new(0));
         let (stop, stopped) = oneshot::channel();
         let (end, ended) = oneshot::channel();

@@ -22,7 +22,7 @@ pub struct Report {
 /// One change of the number of hosts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// `start`, `+1`, `x2` or `/2`.
+    /// `start`, `+1`, `x2`, `/2` or `staggered`.
     pub name: &'static str,
     /// The number of hosts after it.
     pub hosts: usize,

@@ -105,7 +105,7 @@ async fn join_and_leave(folder: Folder, rounds: usize) -> Result<Vec<Measurement
 fn takeover(context: &Context) -> Result<Vec<Measurement>> {
     let runtime = load::runtime()?;
     let folder = context.place.folder("takeover")?;
-    let timing = if context.scale.quick { HASTY } else { LeaseTiming::EMBEDDED };
+    let timing = if context.scale.short_expiration { HASTY } else { LeaseTiming::EMBEDDED };
     let rounds = context.scale.slow_rounds;
     runtime.block_on(async { tokio::spawn(crash(folder, timing, rounds)).await? })
 }

@@ -10,16 +10,18 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use changefeed::{LeaseTiming, Processor};
+use changefeed::Processor;
 use changefeed_embedded::Durability;
 use tokio::time;
 
 use super::{Experiment, Row, counting, is_caught_up, until};
 use crate::{
-    Result, load,
+    Result,
+    args::Scale,
+    load,
     measure::{Measurement, Round},
     process,
     rows::Context,
@@ -39,6 +41,7 @@ fn memory(context: &Context) -> Result<Vec<Measurement>> {
         let child = Command::new(env::current_exe()?)
             .arg("--memory-child")
             .arg(folder.join(format!("store-{round}")))
+            .args(context.scale.flag)
             .stderr(Stdio::inherit())
             .output()?;
         let text = String::from_utf8(child.stdout)?;
@@ -52,13 +55,13 @@ fn memory(context: &Context) -> Result<Vec<Measurement>> {
 
 /// What the child process of `memory_per_lease` does: says the growth of memory for each lease, and the size of a lease
 /// document, in KiB.
-pub(crate) fn say_memory_of_leases(folder: &Path) -> Result<()> {
-    let [growth, document] = load::runtime()?.block_on(own_leases(folder))?;
+pub(crate) fn say_memory_of_leases(folder: &Path, scale: &Scale) -> Result<()> {
+    let [growth, document] = load::runtime()?.block_on(own_leases(folder, scale.idle_leases * 5 / 4))?;
     writeln!(std::io::stdout(), "{growth} {document}")?;
     Ok(())
 }
 
-async fn own_leases(folder: &Path) -> Result<[f64; 2]> {
+async fn own_leases(folder: &Path, watched: Duration) -> Result<[f64; 2]> {
     let store = Store::open(folder, Durability::Relaxed, LEASES).await?;
     let leases = store.leases().await?;
     let caught_up = Arc::new(AtomicU64::default());
@@ -70,7 +73,7 @@ async fn own_leases(folder: &Path) -> Result<[f64; 2]> {
     let before = process::resident_bytes()?;
     let running = processor.start().await?;
     until(Instant::now(), "a quiet start", || caught_up.load(Ordering::Relaxed) >= LEASES as u64).await?;
-    time::sleep(LeaseTiming::EMBEDDED.renew * 5 / 4).await;
+    time::sleep(watched).await;
     let after = process::resident_bytes()?;
     let items = leases.list("").await?;
     let bytes = items.iter().map(|item| item.body.len()).max().unwrap_or_default();

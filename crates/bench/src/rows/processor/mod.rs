@@ -4,6 +4,7 @@ mod balance;
 pub(in crate::rows) mod delivery;
 mod fleet;
 pub(in crate::rows) mod latency;
+mod many_ranges;
 mod memory;
 mod requests;
 mod size;

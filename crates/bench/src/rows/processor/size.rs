@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use changefeed::{Context as Delegated, LeaseTiming, Processor, RawChanges, Running};
+use changefeed::{Context as Delegated, Processor, RawChanges, Running};
 use changefeed_core::{Batch, Container, Write};
 use changefeed_embedded::Engine;
 use tokio::{sync::mpsc, time};
@@ -59,9 +59,6 @@ const SIZES: [(&str, &str, usize, usize); 3] = [
 /// Changes on their way at the same time: few, so that each finds an idle worker.
 const WRITERS: usize = 4;
 
-/// How long nothing is written, to see what leases cost that have nothing to do: every lease is renewed once.
-const QUIET: Duration = LeaseTiming::EMBEDDED.renew;
-
 /// How long the last leases to catch up may take to store that.
 const SETTLING: Duration = Duration::from_secs(1);
 
@@ -97,7 +94,7 @@ fn sizes(context: &Context) -> Result<Vec<Measurement>> {
     for _ in 0..context.scale.slow_rounds {
         let mut few = None;
         for ((_, _, processors, leases), rounds) in SIZES.iter().zip(&mut rounds) {
-            let delivering = cost(*processors, *leases, length);
+            let delivering = cost(*processors, *leases, length, context.scale.idle_leases);
             let subject = runtime.block_on(async { tokio::spawn(delivering).await? })?;
             let baseline = *few.get_or_insert(subject);
             rounds.push(Round { baseline, subject });
@@ -117,28 +114,29 @@ fn sizes(context: &Context) -> Result<Vec<Measurement>> {
         let note = format!("{processors} x {leases} leases; {FEW_KEYS} partition keys get all changes");
         Measurement::of(row, rounds, |cost| cost.few_keys).note(note)
     });
-    Ok(measured.chain(same_traffic).chain([idle(&rounds)]).collect())
+    Ok(measured.chain(same_traffic).chain([idle(&rounds, context.scale.idle_leases)]).collect())
 }
 
 /// What ten thousand idle leases take, against ten times what a thousand take.
-fn idle([_, thousand, ten_thousand]: &[Vec<Round<Cost>>; SIZES.len()]) -> Measurement {
+fn idle([_, thousand, ten_thousand]: &[Vec<Round<Cost>>; SIZES.len()], length: Duration) -> Measurement {
     let percent = |cost: &Cost| cost.quiet / 1e4;
     let rounds = thousand.iter().zip(ten_thousand).map(|(thousand, ten_thousand)| Round {
         baseline: 10.0 * percent(&thousand.subject),
         subject: percent(&ten_thousand.subject),
     });
     let rounds: Vec<_> = rounds.collect();
-    Measurement::of(IDLE, &rounds, |percent| *percent).note(format!("{} s without a write", QUIET.as_secs()))
+    Measurement::of(IDLE, &rounds, |percent| *percent)
+        .note(format!("10 x 1000 leases, {} s without a write", length.as_secs()))
 }
 
-async fn cost(processors: usize, leases: usize, length: Duration) -> Result<Cost> {
+async fn cost(processors: usize, leases: usize, length: Duration, idle: Duration) -> Result<Cost> {
     let (lanes, mut arrivals): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::channel(1)).unzip();
     let stage = Stage::new(processors, leases, lanes).await?;
     let quiet = {
         time::sleep(SETTLING).await;
         let before = process::cpu_seconds()?;
-        time::sleep(QUIET).await;
-        (process::cpu_seconds()? - before) / QUIET.as_secs_f64()
+        time::sleep(idle).await;
+        (process::cpu_seconds()? - before) / idle.as_secs_f64()
     };
     let Busy { spent, took, changes } = busy(&stage.items, MANY_KEYS, length, &mut arrivals).await?;
     let few = busy(&stage.items[..1], FEW_KEYS, length, &mut arrivals).await?;

@@ -140,7 +140,7 @@ fn idle(context: &Context) -> Result<Vec<Measurement>> {
     until("the first start", || host.owns(IDLE_LEASES))?;
     // Until it has found out that nothing happens.
     thread::sleep(TIMING.expiration);
-    let window = Duration::from_secs(if context.scale.quick { 20 } else { 60 });
+    let window = context.scale.idle_host;
     let before = relay.requests();
     thread::sleep(window);
     let after = relay.requests();

@@ -85,7 +85,7 @@ impl Served {
 }
 
 fn many_items(context: &Context) -> Result<Vec<Measurement>> {
-    let items = if context.scale.quick { 300_000 } else { 1_000_000 };
+    let items = context.scale.served_items;
     let runtime = load::runtime()?;
     let folder = context.place.folder("many_items")?;
     let (few, many) = (Served::start(&runtime, &folder, "few")?, Served::start(&runtime, &folder, "many")?);

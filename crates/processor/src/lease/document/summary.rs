@@ -73,6 +73,11 @@ impl LeaseSummary {
         self.owner.as_deref()
     }
 
+    /// The instance that requests it.
+    pub fn requested_by(&self) -> Option<&str> {
+        self.hand_over.as_deref()
+    }
+
     /// Whether the lease is this session's, and nobody wants anything of it.
     pub fn is_undisturbed(&self, session: &str) -> bool {
         self.session.as_deref() == Some(session) && self.hand_over.is_none() && !self.paused && !self.gone
