@@ -13,7 +13,7 @@ pub(crate) struct Args {
     #[arg(value_name = "ROWS")]
     pub(crate) rows: Vec<String>,
 
-    /// Fewer writes and shorter rounds: everything within two minutes
+    /// Fewer writes and shorter rounds: everything in about five minutes
     #[arg(long)]
     pub(crate) quick: bool,
 

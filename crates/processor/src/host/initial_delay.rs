@@ -3,7 +3,7 @@
 //! A host that starts alone would acquire all leases within milliseconds where the store is fast, and hand most of them over
 //! to hosts that start a moment later, at three writes for each. So a host that has just started acquires free leases in
 //! steps with short pauses, and as long as other hosts keep appearing it waits for them. A host that stays alone is delayed
-//! by the pauses only: a third of a second for a hundred leases.
+//! by the pauses only: a third of a second for a hundred leases, and not at all for a few.
 
 use std::{collections::BTreeSet, time::Duration};
 

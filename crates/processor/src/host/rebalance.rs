@@ -21,6 +21,10 @@ use crate::{
 /// other hosts have written what they acquire.
 const CONTENDED_CYCLES: u32 = 10;
 
+/// A processor with so few leases does not wait for other hosts: handing some of them over later costs little, and users
+/// of small containers expect to be served at once.
+const FEW_LEASES: usize = 16;
+
 /// How a move ended.
 enum Moved {
     /// This host owns the lease.
@@ -53,7 +57,9 @@ impl Host {
             let (some, rest) = left.split_at(contention.at_once().min(left.len()));
             let lost = self.perform_some(some).await;
             if !rest.is_empty() {
-                self.wait_for_hosts(&contention).await;
+                if self.records.len() > FEW_LEASES {
+                    self.wait_for_hosts(&contention).await;
+                }
                 self.look_for_hosts(&mut contention).await;
             }
             // Without a rest, a lost race still shows that others acquire leases that the plan counted as free.

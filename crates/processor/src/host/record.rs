@@ -327,6 +327,11 @@ impl Records {
         self.leases.values().any(LeaseRecord::has_task)
     }
 
+    /// How many leases are known.
+    pub(crate) fn len(&self) -> usize {
+        self.leases.len()
+    }
+
     /// Whether other hosts can know of this one: by a lease of its own or a request.
     pub(crate) fn is_visible(&self) -> bool {
         self.leases.values().any(|record| record.has_task() || record.pending().is_some())
