@@ -55,7 +55,7 @@ async fn a_failing_delegate_is_quoted() {
     let failing = |_: Changes<Order>, _: Context| async { Err::<(), _>(DelegateError::new("smtp is down")) };
     let running = shop.processor("worker-1").build(failing).expect("build").start().await.expect("start");
     let explanation = shop.until_cause(Cause::Retrying).await;
-    let expected = "3 changes behind, the first is o-0 at lsn ";
+    let expected = "3 changes behind, the first is o0 at lsn ";
     assert!(explanation.sentence.starts_with(expected), "{}", explanation.sentence);
     assert!(explanation.sentence.contains("; the delegate on worker-1 fails, retry "), "{}", explanation.sentence);
     assert!(explanation.sentence.ends_with(": smtp is down"), "{}", explanation.sentence);
