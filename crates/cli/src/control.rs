@@ -7,7 +7,7 @@ use crate::{
     count::count_of,
     exit::{Exit, Result, print, print_text},
     inspect::on,
-    store::ProcessorStores,
+    processor_stores::ProcessorStores,
     table::Table,
     terminal,
 };

@@ -11,8 +11,8 @@ use crate::{
     control::{count_of_leases, scope},
     exit::{Exit, Result, block_on, print, print_text},
     inspect::{on, waiting_on},
+    processor_stores::{FoundStores, ProcessorStores},
     progress::Indicator,
-    store::{FoundStores, ProcessorStores},
     table::Table,
     terminal, whole_file,
 };

@@ -23,6 +23,7 @@ mod load;
 mod man;
 mod metrics;
 mod nearest;
+mod processor_stores;
 mod progress;
 mod redact;
 mod restore;

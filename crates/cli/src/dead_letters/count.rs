@@ -7,7 +7,7 @@ use super::{PAGE, groups::count_of_letters};
 use crate::{
     args::{AlsoLettersArgs, ContainerName},
     exit::{Result, warn},
-    store::ProcessorStores,
+    processor_stores::ProcessorStores,
 };
 
 /// How many pages are read to count: a look at a processor must not read a container of any size.

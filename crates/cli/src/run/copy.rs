@@ -15,8 +15,9 @@ use crate::{
     args::{ContainerName, ProcessorArgs, StoreArgs},
     clock,
     exit::Result,
+    processor_stores::{FoundStores, ProcessorStores},
     progress::Indicator,
-    store::{FoundStores, Missing, ProcessorStores, Store, is_same_container},
+    store::{Missing, Store, is_same_container},
 };
 
 /// The member of a copy that holds the LSN of its original.

@@ -9,7 +9,7 @@ use crate::{
     args::{ContainerName, RunArgs},
     change_line::Form,
     exit::Result,
-    store::FoundStores,
+    processor_stores::FoundStores,
 };
 
 /// The containers of a run.

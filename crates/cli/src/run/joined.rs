@@ -7,7 +7,7 @@ use std::{convert::Infallible, path::Path, time::Duration};
 use changefeed::ADMIN_SOCKET;
 use tokio::net::UnixStream;
 
-use crate::{clock, store::ProcessorStores};
+use crate::{clock, processor_stores::ProcessorStores};
 
 /// How often it is checked whether the other process is still there.
 const CHECKED_EVERY: Duration = Duration::from_secs(1);

@@ -35,8 +35,9 @@ use crate::{
         endpoint::Endpoint,
         probe::{Probe, Questions},
     },
+    processor_stores::ProcessorStores,
     redact::redacted,
-    store::{ProcessorStores, Store},
+    store::Store,
 };
 
 /// Runs until a signal, or the end that the arguments ask for.

@@ -27,8 +27,8 @@ use crate::{
     clock,
     exit::{Error, Exit, Result, block_on, print, with_causes},
     inspect::on,
+    processor_stores::ProcessorStores,
     progress,
-    store::ProcessorStores,
 };
 
 /// How wide a picture is that is not shown on a terminal.
