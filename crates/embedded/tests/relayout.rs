@@ -243,7 +243,10 @@ async fn later_changes_of_a_container_wait_for_its_split() {
     assert_eq!(ranges(&container).await, children);
     let merging = catalog.merge("d", "c", [&children[0].id, &children[1].id]);
     let (merged, deleted) = tokio::join!(merging, catalog.delete_container("d", "c"));
-    merged.expect("merge");
+    if let Err(error) = merged {
+        // On a busy machine the container may be gone before this task can ask for the merged range.
+        assert_eq!(error.kind(), ErrorKind::ContainerNotFound, "{error}");
+    }
     deleted.expect("delete");
     assert_eq!(container.feed_ranges().await.expect_err("it is gone").kind(), ErrorKind::ContainerNotFound);
     engine.settle().await.expect("compact");
