@@ -3,7 +3,7 @@
 //! The input has one property in each line, `name=value`; names stand for those with the prefix `cf.`.
 #![no_main]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use changefeed::{
     core::{FeedRange, Mode},
@@ -24,7 +24,7 @@ fuzz_target!(|text: &str| {
             "Owner" => lease.owner = Some(value.to_owned()).filter(|owner| !owner.trim().is_empty()),
             "ContinuationToken" => lease.continuation = Some(value.to_owned()).filter(|token| !token.is_empty()),
             "timestamp" => lease.timestamp = Some(value.to_owned()),
-            name => drop(lease.properties.insert(format!("cf.{name}"), value.to_owned())),
+            name => drop(Arc::make_mut(&mut lease.properties).insert(format!("cf.{name}"), value.to_owned())),
         }
     }
     read_everything(&lease);
