@@ -27,7 +27,7 @@ impl Stage {
 
     async fn with_timeout(timeout: Duration) -> Self {
         let served = Served::start().await;
-        let proxy = Proxy::start(served.server.address()).await;
+        let proxy = Proxy::start(served.server.address());
         let client = Client::builder(&proxy.endpoint(), EMULATOR_KEY).timeout(timeout).connect().unwrap();
         let orders = orders(&client).await;
         Self { served, proxy, orders }

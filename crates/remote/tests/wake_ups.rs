@@ -64,7 +64,7 @@ async fn settled(proxy: &Proxy) {
 #[tokio::test]
 async fn many_readers_wait_in_one_request_and_idle_ones_cost_nothing() {
     let served = Served::start().await;
-    let proxy = Proxy::start(served.server.address()).await;
+    let proxy = Proxy::start(served.server.address());
     let orders = through(&proxy, 100).await;
     let ranges = orders.feed_ranges().await.unwrap();
     let mut readers = readers(&orders, &ranges).await;
@@ -84,7 +84,7 @@ async fn many_readers_wait_in_one_request_and_idle_ones_cost_nothing() {
 #[tokio::test]
 async fn readers_are_woken_by_what_happened_while_the_connection_was_lost() {
     let served = Served::start().await;
-    let proxy = Proxy::start(served.server.address()).await;
+    let proxy = Proxy::start(served.server.address());
     let orders = through(&proxy, 1).await;
     let mut readers = readers(&orders, &orders.feed_ranges().await.unwrap()).await;
     settled(&proxy).await;
@@ -112,7 +112,7 @@ async fn readers_are_woken_by_a_server_that_was_restarted() {
 #[tokio::test]
 async fn lost_and_cut_answers_of_the_wake_up_call_lose_no_wake_up() {
     let served = Served::start().await;
-    let proxy = Proxy::start(served.server.address()).await;
+    let proxy = Proxy::start(served.server.address());
     let orders = through(&proxy, 1).await;
     let faults = [Fault::DroppedBefore, Fault::DroppedAfter, Fault::Half, Fault::Refused(503), Fault::Refused(429)];
     for (number, fault) in faults.into_iter().enumerate() {
@@ -132,7 +132,7 @@ async fn lost_and_cut_answers_of_the_wake_up_call_lose_no_wake_up() {
 #[tokio::test]
 async fn a_server_without_wake_ups_lets_readers_poll() {
     let served = Served::start().await;
-    let proxy = Proxy::start(served.server.address()).await;
+    let proxy = Proxy::start(served.server.address());
     proxy.inject("watch", Fault::Refused(404), usize::MAX);
     let orders = through(&proxy, 1).await;
     let mut readers = readers(&orders, &orders.feed_ranges().await.unwrap()).await;
@@ -147,7 +147,7 @@ async fn a_server_without_wake_ups_lets_readers_poll() {
 #[tokio::test]
 async fn readers_look_for_themselves_while_wake_ups_are_interrupted() {
     let served = Served::start().await;
-    let proxy = Proxy::start(served.server.address()).await;
+    let proxy = Proxy::start(served.server.address());
     let orders = through(&proxy, 1).await;
     let ranges = orders.feed_ranges().await.unwrap();
     // The watch begins, and from then on nothing of it comes through.

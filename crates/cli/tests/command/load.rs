@@ -104,7 +104,7 @@ fn items_come_no_faster_than_the_rate() {
 async fn as_many_writes_are_under_way_as_concurrency_says() {
     let shop = Shop::served();
     shop.load(1);
-    let proxy = Proxy::start(shop.address()).await;
+    let proxy = Proxy::start(shop.address());
     proxy.inject("write", Fault::Stalled(Duration::from_secs(600)), usize::MAX);
     let endpoint = proxy.endpoint();
     let place = ["load", "--store", &endpoint, "--container", "shop/orders", "--count", "100"];

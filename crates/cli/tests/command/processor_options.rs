@@ -230,7 +230,7 @@ fn an_idle_feed_is_read_as_often_as_the_poll_interval_says() {
 async fn a_read_that_takes_longer_than_the_read_timeout_is_given_up() {
     let shop = Shop::served();
     shop.load(4);
-    let proxy = Proxy::start(shop.address()).await;
+    let proxy = Proxy::start(shop.address());
     proxy.inject("read_changes", Fault::Stalled(Duration::from_secs(600)), usize::MAX);
     let endpoint = proxy.endpoint();
     let place = ["run", "mailer", "--store", &endpoint, "--container", "shop/orders", "--leases", "shop/leases"];

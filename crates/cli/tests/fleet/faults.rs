@@ -12,20 +12,6 @@ use crate::{
     soak::pass,
 };
 
-/// A proxy in a thread of its own, for as long as the test runs.
-pub(crate) fn proxy(server: &Server) -> Proxy {
-    let address = server.address();
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        runtime.block_on(async {
-            send.send(Proxy::start(address).await).unwrap();
-            std::future::pending::<()>().await;
-        });
-    });
-    receive.recv().unwrap()
-}
-
 #[test]
 fn hosts_with_a_bad_network_lose_nothing_and_come_back_after_a_cut() {
     let folder = Folder::new();
@@ -34,7 +20,7 @@ fn hosts_with_a_bad_network_lose_nothing_and_come_back_after_a_cut() {
     let direct = server.endpoint();
     create_orders(&direct, 4);
     let writer = Writer::start(direct.clone());
-    let (network, others) = (proxy(&server), proxy(&server));
+    let (network, others) = (Proxy::start(server.address()), Proxy::start(server.address()));
 
     // One host has a good network, the other a bad one.
     let good = Host::start(&others.endpoint(), "good", ledger.path());

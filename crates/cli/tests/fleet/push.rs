@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 
 use crate::{
     block_on,
-    faults::proxy,
     host::Host,
     process::{Folder, Server},
+    proxy::Proxy,
     soak::pass,
 };
 
@@ -74,7 +74,7 @@ fn an_idle_host_reads_its_leases_once_in_an_acquire_interval_and_hardly_any_feed
     let folder = Folder::new();
     let server = Server::start(&["--store", "memory"]);
     block_on(containers(&server, 4));
-    let network = proxy(&server);
+    let network = Proxy::start(server.address());
     let host = Host::start(&network.endpoint(), "a", &folder.join("ledger"));
     host.owns(4);
     // Until it has found out that nothing happens.

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use crate::{
     block_on, connect, create_orders,
-    faults::proxy,
     host::Host,
     ledger::{Ledger, Writer},
     process::{Folder, Server},
@@ -113,7 +112,7 @@ impl Fleet {
             random: Rng::with_seed(seed),
             store,
             address: server.address().to_string(),
-            network: proxy(&server),
+            network: Proxy::start(server.address()),
             hosts: Vec::new(),
             started: 0,
             writer: Writer::with_pace(endpoint, PACE),

@@ -1,11 +1,14 @@
-//! A proxy between clients and a server that does to requests what networks and gateways do: refuses them, loses them
+//! A proxy between clients and a server, in a process of its own, that does to requests what networks and gateways do: refuses them, loses them
 //! before or after they were carried out, cuts answers in half, stalls, or is cut off altogether.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use std::{
     collections::BTreeMap,
-    io,
+    env, fmt,
+    io::{self, BufRead as _, BufReader, Write as _},
     net::SocketAddr,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    str::FromStr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -19,6 +22,12 @@ use tokio::{
     sync::Notify,
     task::JoinSet,
 };
+
+/// The variable that makes a process of the tests a proxy: the address of the server.
+const SERVER: &str = "CHANGEFEED_TEST_PROXY_OF";
+
+/// What the lines begin with that the process of a proxy answers: the tests' own harness prints to the same place.
+const SAYS: &str = "proxy: ";
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +44,150 @@ pub(crate) enum Fault {
     Half,
     /// The server carries it out, and the answer takes this long.
     Stalled(Duration),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(status) => write!(f, "refused:{status}"),
+            Self::Html(status) => write!(f, "html:{status}"),
+            Self::DroppedBefore => f.write_str("dropped-before"),
+            Self::DroppedAfter => f.write_str("dropped-after"),
+            Self::Half => f.write_str("half"),
+            Self::Stalled(time) => write!(f, "stalled:{}", time.as_millis()),
+        }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, number) = text.split_once(':').unwrap_or((text, "0"));
+        let number: u64 = number.parse().map_err(|_| format!("{text} has no number"))?;
+        let status = u16::try_from(number).unwrap_or(500);
+        match name {
+            "refused" => Ok(Self::Refused(status)),
+            "html" => Ok(Self::Html(status)),
+            "dropped-before" => Ok(Self::DroppedBefore),
+            "dropped-after" => Ok(Self::DroppedAfter),
+            "half" => Ok(Self::Half),
+            "stalled" => Ok(Self::Stalled(Duration::from_millis(number))),
+            _ => Err(format!("{text} is no fault")),
+        }
+    }
+}
+
+/// The proxy; its process is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    process: Child,
+    commands: Mutex<Commands>,
+    address: String,
+}
+
+/// The pipes to the process.
+#[derive(Debug)]
+struct Commands {
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Proxy {
+    /// A proxy in front of the server at `server`.
+    pub(crate) fn start(server: SocketAddr) -> Self {
+        let (_, module) = module_path!().split_once("::").expect("a module of a test");
+        let mut process = Command::new(env::current_exe().expect("this program"))
+            .args(["--exact", &format!("{module}::proxy_process"), "--nocapture"])
+            .env(SERVER, server.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start a proxy");
+        let (stdin, stdout) = (process.stdin.take().expect("piped"), process.stdout.take().expect("piped"));
+        let mut commands = Commands { stdin, stdout: BufReader::new(stdout) };
+        let address = commands.answer();
+        Self { process, commands: Mutex::new(commands), address }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The next `times` requests for `call`, or for any call if that is empty, meet the fault.
+    pub(crate) fn inject(&self, call: &str, fault: Fault, times: usize) {
+        self.obey(&format!("inject {times} {fault} {call}"));
+    }
+
+    pub(crate) fn clear(&self) {
+        self.obey("clear");
+    }
+
+    /// How many requests for `call` have come.
+    pub(crate) fn count(&self, call: &str) -> usize {
+        self.obey(&format!("count {call}")).parse().expect("a number")
+    }
+
+    /// How many requests have come in all.
+    pub(crate) fn total(&self) -> usize {
+        self.obey("total").parse().expect("a number")
+    }
+
+    /// Cuts the network: connections end, and new ones end at once.
+    pub(crate) fn cut(&self) {
+        self.obey("cut");
+    }
+
+    pub(crate) fn mend(&self) {
+        self.obey("mend");
+    }
+
+    /// Gives the process a command and waits until it is carried out.
+    fn obey(&self, command: &str) -> String {
+        let mut commands = self.commands.lock().expect("no panic");
+        writeln!(commands.stdin, "{command}").expect("tell the proxy");
+        commands.answer()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+impl Commands {
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        while self.stdout.read_line(&mut line).expect("read what the proxy answers") > 0 {
+            if let Some((_, answer)) = line.split_once(SAYS) {
+                return answer.trim_end().to_owned();
+            }
+            line.clear();
+        }
+        panic!("the proxy has ended");
+    }
+}
+
+/// The process of a proxy, until its stdin ends. As a test of its own, it checks that commands arrive as they were given.
+#[test]
+fn proxy_process() {
+    let Ok(server) = env::var(SERVER) else {
+        for fault in [Fault::Refused(429), Fault::Html(502), Fault::Half, Fault::Stalled(Duration::from_secs(3))] {
+            assert_eq!(fault.to_string().parse(), Ok(fault));
+        }
+        return;
+    };
+    let server = server.parse().expect("an address");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("runtime");
+    let state = Arc::new(State::default());
+    let listener = runtime.block_on(TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))).expect("listen");
+    writeln!(io::stdout(), "\n{SAYS}{}", listener.local_addr().expect("an address")).expect("say where it is");
+    runtime.spawn(accept(listener, server, Arc::clone(&state)));
+    for command in io::stdin().lines().map_while(Result::ok) {
+        writeln!(io::stdout(), "{SAYS}{}", state.obey(&command)).expect("answer");
+    }
 }
 
 /// Requests whose path ends so meet the fault, so many times.
@@ -63,57 +216,28 @@ impl State {
         rule.times -= 1;
         Some(rule.fault)
     }
-}
 
-/// The proxy; gone when dropped.
-#[derive(Debug)]
-pub(crate) struct Proxy {
-    address: SocketAddr,
-    state: Arc<State>,
-    _task: JoinSet<()>,
-}
-
-impl Proxy {
-    /// A proxy in front of the server at `server`.
-    pub(crate) async fn start(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("listen");
-        let (address, state) = (listener.local_addr().expect("an address"), Arc::new(State::default()));
-        let mut task = JoinSet::new();
-        task.spawn(accept(listener, server, Arc::clone(&state)));
-        Self { address, state, _task: task }
-    }
-
-    pub(crate) fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// The next `times` requests for `call`, or for any call if that is empty, meet the fault.
-    pub(crate) fn inject(&self, call: &str, fault: Fault, times: usize) {
-        self.state.rules.lock().expect("no panic").push(Rule { call: call.to_owned(), fault, times });
-    }
-
-    pub(crate) fn clear(&self) {
-        self.state.rules.lock().expect("no panic").clear();
-    }
-
-    /// How many requests for `call` have come.
-    pub(crate) fn count(&self, call: &str) -> usize {
-        self.state.counts.lock().expect("no panic").get(call).copied().unwrap_or(0)
-    }
-
-    /// How many requests have come in all.
-    pub(crate) fn total(&self) -> usize {
-        self.state.counts.lock().expect("no panic").values().sum()
-    }
-
-    /// Cuts the network: connections end, and new ones end at once.
-    pub(crate) fn cut(&self) {
-        self.state.is_cut.store(true, Ordering::Release);
-        self.state.cut.notify_waiters();
-    }
-
-    pub(crate) fn mend(&self) {
-        self.state.is_cut.store(false, Ordering::Release);
+    /// Carries out a command; the answer.
+    fn obey(&self, command: &str) -> String {
+        let mut words = command.split(' ');
+        let mut word = || words.next().expect("a word");
+        let counts = || self.counts.lock().expect("no panic");
+        match word() {
+            "inject" => {
+                let (times, fault) = (word().parse().expect("a number"), word().parse().expect("a fault"));
+                self.rules.lock().expect("no panic").push(Rule { call: word().to_owned(), fault, times });
+            }
+            "clear" => self.rules.lock().expect("no panic").clear(),
+            "count" => return counts().get(word()).copied().unwrap_or(0).to_string(),
+            "total" => return counts().values().sum::<usize>().to_string(),
+            "cut" => {
+                self.is_cut.store(true, Ordering::Release);
+                self.cut.notify_waiters();
+            }
+            "mend" => self.is_cut.store(false, Ordering::Release),
+            other => panic!("{other} is no command"),
+        }
+        "done".to_owned()
     }
 }
 
