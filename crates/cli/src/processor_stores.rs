@@ -6,7 +6,7 @@ use changefeed::LeaseTiming;
 use changefeed_core::Container;
 
 use crate::{
-    args::{ProcessorArgs, StoreArgs},
+    args::ProcessorArgs,
     exit::Result,
     store::{Missing, NewContainer, Store},
 };
@@ -65,7 +65,7 @@ impl FoundStores {
         let store = Store::open(&args.store, Missing::Refused)?;
         let other = args.lease_store.as_ref().filter(|other| **other != args.store.store);
         let lease_store = other
-            .map(|other| Store::open(&StoreArgs { store: other.clone(), ..args.store.clone() }, Missing::Refused))
+            .map(|other| Store::open(&args.store.other(other, args.lease_key_file.as_ref()), Missing::Refused))
             .transpose()?;
         let monitored = store.container(&args.container).await?;
         let of_leases = lease_store.as_ref().unwrap_or(&store);

@@ -116,6 +116,10 @@ pub(crate) struct DelegateArgs {
     #[arg(long, value_name = "[STORE/]DB/NAME", conflicts_with_all = ["print", "exec", "webhook"])]
     pub(crate) copy_to: Option<String>,
 
+    /// File with the key of that other server [default: the key of --store]
+    #[arg(long, value_name = "FILE", env = "CHANGEFEED_COPY_KEY_FILE", requires = "copy_to", hide_env_values = true)]
+    pub(crate) copy_key_file: Option<PathBuf>,
+
     /// Allows plain http:// and receivers in private networks and on this machine
     #[arg(long, requires = "webhook")]
     pub(crate) allow_private: bool,

@@ -46,7 +46,7 @@ pub(crate) struct ProcessorArgs {
     #[arg(long, value_name = "DB/NAME", env = "CHANGEFEED_LEASES", help_heading = "Store", hide_env_values = true)]
     pub(crate) leases: ContainerName,
 
-    /// The store of the lease container, if it is another one; it takes the same key and certificate
+    /// The store of the lease container, if it is another one
     #[arg(
         long,
         value_name = "DIR|URL",
@@ -55,6 +55,25 @@ pub(crate) struct ProcessorArgs {
         hide_env_values = true
     )]
     pub(crate) lease_store: Option<String>,
+
+    /// File with the key of that store [default: the key of the other store]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "CHANGEFEED_LEASE_KEY_FILE",
+        requires = "lease_store",
+        help_heading = "Store",
+        hide_env_values = true
+    )]
+    pub(crate) lease_key_file: Option<PathBuf>,
+}
+
+impl StoreArgs {
+    /// Another store, with its own key or the same one, and the same certificate.
+    pub(crate) fn other(&self, store: &str, key_file: Option<&PathBuf>) -> Self {
+        let key_file = key_file.or(self.key_file.as_ref()).cloned();
+        Self { store: store.to_owned(), key_file, ..self.clone() }
+    }
 }
 
 /// The names of a database and of a container in it.

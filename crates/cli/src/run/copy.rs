@@ -1,7 +1,7 @@
 //! `run --copy-to`: the items of a container into another one, live. An older version never overwrites a newer one: each
 //! copy carries the LSN of the version it was made of. Versions with one LSN, of one transaction, come in their order.
 
-use std::{collections::BTreeMap, convert::Infallible, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, path::PathBuf, time::Duration};
 
 use changefeed::{BatchResult, DelegateError, ErrorAt as _, Estimator, RawChanges};
 use changefeed_core::{
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    args::{ContainerName, ProcessorArgs, StoreArgs},
+    args::{ContainerName, ProcessorArgs},
     clock,
     exit::Result,
     processor_stores::{FoundStores, ProcessorStores},
@@ -45,10 +45,10 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Finds the target, `db/name` in the same store or `STORE/db/name`. Refuses a container that the processor uses for
+    /// Finds the target, `db/name` in the same store or `STORE/db/name`, which may have a key of its own. Refuses a container that the processor uses for
     /// something else; `letters` is that of its dead letters.
     pub(super) async fn find(
-        place: &str,
+        (place, key_file): (&str, Option<&PathBuf>),
         args: &ProcessorArgs,
         stores: &FoundStores,
         letters: Option<(&ContainerName, Option<&Container>)>,
@@ -56,9 +56,7 @@ impl Target {
         let (store, name) = parse(place)?;
         let same = store.is_none_or(|store| store == args.store.store);
         let other = match store {
-            Some(store) if !same => {
-                Some(Store::open(&StoreArgs { store: store.to_owned(), ..args.store.clone() }, Missing::Refused)?)
-            }
+            Some(store) if !same => Some(Store::open(&args.store.other(store, key_file), Missing::Refused)?),
             _ => None,
         };
         let container = other.as_ref().unwrap_or(&stores.store).container_if_any(&name).await?;

@@ -1,6 +1,6 @@
 //! `run --exec`: a command for each batch, with the changes on its stdin.
 
-use std::{collections::BTreeMap, io, process::Stdio};
+use std::{collections::BTreeMap, io, process::Stdio, time::Duration};
 
 use changefeed::{BatchResult, Context, DelegateError, ItemResult, RawChanges};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -11,7 +11,10 @@ use tokio::{
 };
 
 use super::{exec_guard::ExecGuard, stderr_tail::StderrTail};
-use crate::change_line::{Form, lines};
+use crate::{
+    change_line::{Form, lines},
+    clock::within,
+};
 
 /// A command says at most so much about one batch: a page of changes holds no more.
 const MOST_RESULTS: u64 = 16 << 20;
@@ -21,14 +24,21 @@ const MOST_RESULTS: u64 = 16 << 20;
 pub(super) struct Exec {
     command: String,
     reads_results: bool,
+    /// How long it may take. The end of its stderr is part of the error then, which a timeout of the processor would not know.
+    timeout: Option<Duration>,
     processor: String,
     guard: ExecGuard,
 }
 
 impl Exec {
-    pub(super) fn new(command: &str, reads_results: bool, processor: &str) -> crate::exit::Result<Self> {
+    pub(super) fn new(
+        command: &str,
+        reads_results: bool,
+        timeout: Option<Duration>,
+        processor: &str,
+    ) -> crate::exit::Result<Self> {
         let (command, processor) = (command.to_owned(), processor.to_owned());
-        Ok(Self { command, reads_results, processor, guard: ExecGuard::start()? })
+        Ok(Self { command, reads_results, timeout, processor, guard: ExecGuard::start()? })
     }
 
     /// Runs the command on a batch. When this is dropped, or the host is killed, all processes of the command are killed.
@@ -52,15 +62,26 @@ impl Exec {
         let group = Group::of(child.id(), &self.guard);
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let stderr = child.stderr.take().map(StderrTail::of);
-        let (written, said, status) = tokio::join!(feed(stdin, input.as_bytes()), results(stdout), child.wait());
-        group.has_ended();
+        let work = async { tokio::join!(feed(stdin, input.as_bytes()), results(stdout), child.wait()) };
+        let ended = match self.timeout {
+            Some(limit) => within(limit, work).await,
+            None => Some(work.await),
+        };
+        match ended {
+            Some(_) => group.has_ended(),
+            None => drop(group),
+        }
         let stderr = match stderr {
             Some(stderr) => stderr.line().await,
             None => String::new(),
         };
+        let why = if stderr.is_empty() { stderr } else { format!(": {stderr}") };
+        let Some((written, said, status)) = ended else {
+            let limit = humantime::format_duration(self.timeout.unwrap_or_default());
+            return Err(DelegateError::new(format!("the command did not end within {limit}{why}")));
+        };
         let status = status?;
         if !status.success() {
-            let why = if stderr.is_empty() { stderr } else { format!(": {stderr}") };
             return Err(DelegateError::new(format!("the command ended with {status}{why}")));
         }
         written.map_err(|error| DelegateError::new(format!("write to the command: {error}")))?;

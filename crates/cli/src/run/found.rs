@@ -40,7 +40,8 @@ impl Found {
         let target = match chosen {
             Chosen::Copy(place) => {
                 let letters = options.dead_letters.as_ref().map(|name| (name, dead_letters.as_ref()));
-                Some(Target::find(place, processor, &stores, letters).await?)
+                let key_file = args.delegate.copy_key_file.as_ref();
+                Some(Target::find((place, key_file), processor, &stores, letters).await?)
             }
             _ => None,
         };

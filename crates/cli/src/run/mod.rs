@@ -11,7 +11,7 @@ mod options;
 mod stderr_tail;
 mod webhook;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use changefeed::{
     AcceptsMode, AdminEndpoint, BatchResult, Context, DelegateError, Estimator, LagWatch, LeaseTiming, Processor,
@@ -156,6 +156,9 @@ async fn announce_first_start(stores: &ProcessorStores, from: Moment) {
     tracing::info!(processor = stores.name, others, "first start: delivers {place}");
 }
 
+/// For so long a call of `--exec` may go on after its command was killed.
+const EXEC_GRACE: Duration = Duration::from_secs(5);
+
 /// Builds the processor; errors name options of the command.
 fn build(
     args: &RunArgs,
@@ -164,6 +167,10 @@ fn build(
     delegate: &Arc<Delegate>,
 ) -> Result<Processor> {
     let mut builder = builder.lease_metrics(args.metrics.lease_metrics);
+    if let (Some(_), Some(limit)) = (&args.delegate.exec, args.options.delegate_timeout) {
+        // The command is ended at the limit, with an error that has the end of its stderr. This is for what remains of it.
+        builder = builder.delegate_timeout(limit + EXEC_GRACE).slow_after(args.options.slow_after.unwrap_or(limit / 2));
+    }
     if let Some(container) = dead_letters {
         builder = builder.dead_letter(options::dead_letter(&args.options, container));
     }
@@ -309,7 +316,9 @@ impl Delegate {
         let (args, processor) = (&run.delegate, stores.name.as_str());
         let kind = match Chosen::of(args)? {
             Chosen::Print => Kind::Print(Form::on_stdout(args.json)),
-            Chosen::Exec(command) => Kind::Exec(Exec::new(command, args.results, processor)?),
+            Chosen::Exec(command) => {
+                Kind::Exec(Exec::new(command, args.results, run.options.delegate_timeout, processor)?)
+            }
             Chosen::Webhook(url) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
             Chosen::Copy(_) => {
                 let (copy, store) = Copy::open(target.expect("invariant: a copy has a target"), stores).await?;

@@ -106,6 +106,17 @@ fn the_end_of_stderr_is_part_of_the_error_in_the_log_in_explain_and_in_dead_lett
 }
 
 #[test]
+fn the_error_of_a_command_that_takes_too_long_says_what_it_said_last() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let letters = ["--dead-letters", "shop/rejected", "--dead-letter-after", "1", "--log", "off"];
+    let options = ["--exec", "echo 'waiting for smtp' >&2; sleep 1000", "--delegate-timeout", "1s500ms", "--once"];
+    shop.says(&["run"], &[&options[..], &["--from", "beginning"], &letters[..]].concat());
+    let listed = crate::dead_letters::letters(&shop, &["list"]);
+    assert!(listed.contains("1 x the command did not end within 1s 500ms: waiting for smtp\n"), "{listed}");
+}
+
+#[test]
 fn a_process_that_a_command_leaves_behind_does_not_keep_its_batch_waiting() {
     let shop = Shop::in_folder();
     shop.load(1);

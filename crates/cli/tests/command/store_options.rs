@@ -286,3 +286,58 @@ fn every_sub_command_on_a_processor_finds_leases_in_another_store() {
     assert!(shop.says(&["run"], &with(&elsewhere, &check)).contains("it has run before and goes on where it was"));
     assert!(shop.says(&["run"], &check).contains("shop/leases would be created"));
 }
+
+#[test]
+fn each_store_of_a_processor_may_have_a_key_of_its_own() {
+    let folder = Folder::new();
+    let [one, two] = ["b25lb25lb25lb25lb25lb25l", "dHdvdHdvdHdvdHdvdHdvdHdv"];
+    let (key, other_key) = (folder.write("one", one), folder.write("two", two));
+    let server = Server::start(&["--store", "memory", "--key-file", &key]);
+    let other = Server::start(&["--store", "memory", "--key-file", &other_key]);
+    let store = ["--store", &server.endpoint(), "--key-file", &key, "--container", "shop/orders"];
+    assert_good(&run(&[&["load", "--count", "3", "--create"], &store[..]].concat()));
+    assert_good(&run(&[
+        "load",
+        "--count",
+        "1",
+        "--store",
+        &other.endpoint(),
+        "--key-file",
+        &other_key,
+        "--container",
+        "shop/other",
+    ]));
+    let leases = ["--leases", "shop/leases", "--lease-store", &other.endpoint()];
+    let place = [&store[..], &leases[..]].concat();
+    let own = ["--lease-key-file", &other_key];
+    let once = ["run", "mailer", "--print", "--once", "--from", "beginning", "--log", "warn"];
+    assert_good(&run(&[&once[..], &place[..], &own[..]].concat()));
+    let (file, empty) = (folder.join("leases.json"), []);
+    for (words, more) in [
+        (&["lag", "mailer"][..], &empty[..]),
+        (&["top", "mailer"], &["--once", "--interval", "1ms"]),
+        (&["explain", "mailer"], &empty),
+        (&["leases", "list", "mailer"], &empty),
+        (&["leases", "show", "mailer", "0"], &empty),
+        (&["leases", "release", "mailer"], &empty),
+        (&["leases", "export", "mailer"], &["--to", &file]),
+        (&["leases", "import", "mailer"], &["--from", &file, "--dry-run"]),
+        (&["seek", "mailer"], &["--to", "now", "--dry-run"]),
+        (&["pause", "mailer"], &["--dry-run"]),
+        (&["resume", "mailer"], &empty),
+        (&["where", "mailer", "o-0"], &["--key", "k0"]),
+    ] {
+        let line = [words, more, &place[..]].concat();
+        assert_done(&run(&[&line[..], &own[..]].concat()), &words.join(" "));
+        assert_refused(&run(&line), &words.join(" "), "does not accept the key");
+    }
+
+    let target = format!("{}/shop/archive", other.endpoint().trim_end_matches('/'));
+    let copy = ["run", "archive", "--copy-to", &target, "--once", "--from", "beginning", "--log", "warn"];
+    let copy = [&copy[..], &store[..], &["--leases", "shop/leases"]].concat();
+    assert_refused(&run(&copy), "run --copy-to", "does not accept the key");
+    assert_good(&run(&[&copy[..], &["--copy-key-file", &other_key]].concat()));
+    let tail = ["tail", "--once", "--from", "beginning", "--store", &other.endpoint(), "--key-file", &other_key];
+    let copies = run(&[&tail[..], &["--container", "shop/archive", "--json"]].concat());
+    assert_eq!(text(&copies.stdout).lines().count(), 3);
+}
