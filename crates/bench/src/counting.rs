@@ -183,6 +183,10 @@ impl Backend for Counting {
         self.lists.fetch_add(1, Ordering::Relaxed);
         self.inner.list_items(request).await
     }
+
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Capabilities, ChangePage, Continuation, ETag, FeedRange, Item, ItemId, ItemKey, Lsn, PartitionKey,
+    Capabilities, ChangePage, Container, Continuation, ETag, FeedRange, Item, ItemId, ItemKey, Lsn, PartitionKey,
     PartitionKeyDefinition, PhysicalRange, ReadChanges, ResourceId, Response, Result, StoreId, Timestamp,
 };
 
@@ -79,6 +79,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Reads a page of the items of the container. A full listing returns every item that existed from its beginning
     /// to its end exactly once.
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>>;
+
+    /// Opens the container that has the name of this one now: another one, if this was deleted and created again. Refused
+    /// with `ContainerNotFound` if there is none, and with `Unsupported` by stores that open no containers by name.
+    async fn reopen(&self) -> Result<Container>;
 }
 
 /// What a container is called and where it is. Two values are of the same container iff `store` and `container` are

@@ -160,6 +160,14 @@ impl Container {
         self.backend.read_changes(request).await
     }
 
+    /// Opens the container that has the name of this one now: another one, if this was deleted and created again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ContainerNotFound`] if there is none, and those of the store.
+    pub async fn reopen(&self) -> Result<Self> {
+        self.backend.reopen().await
+    }
+
     async fn write(&self, write: Write, partition_key: Option<PartitionKey>) -> Result<WriteResult> {
         let mut written = self.backend.write(Batch::single(partition_key, write)).await?;
         written.pop().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no result for the write"))

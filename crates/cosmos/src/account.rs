@@ -12,6 +12,7 @@ use crate::{
     catalog::CosmosCatalog,
     container::CosmosContainer,
     error::{Call, failed},
+    named_client::NamedClient,
     options::Options,
     timer::within,
 };
@@ -125,7 +126,7 @@ impl Account {
 pub(crate) struct Connection {
     endpoint: String,
     client: RwLock<CosmosClient>,
-    opened: Mutex<Vec<Weak<CosmosContainer>>>,
+    opened: Mutex<Vec<Weak<NamedClient>>>,
 }
 
 impl Connection {
@@ -146,8 +147,8 @@ impl Connection {
     /// Remembers a container as long as somebody uses it.
     fn keep(&self, container: Arc<CosmosContainer>) -> Container {
         let mut opened = self.opened.lock();
-        opened.retain(|container| container.strong_count() > 0);
-        opened.push(Arc::downgrade(&container));
+        opened.retain(|client| client.strong_count() > 0);
+        opened.push(Arc::downgrade(container.client()));
         Container::new(container)
     }
 
@@ -155,17 +156,17 @@ impl Connection {
     async fn replace(&self, client: CosmosClient) -> Result<()> {
         let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
         let mut ready = Vec::with_capacity(opened.len());
-        for container in opened {
-            match container.sdk_in(&client).await {
-                Ok(again) => ready.push((container, again)),
+        for named in opened {
+            match named.open_in(&client).await {
+                Ok(again) => ready.push((named, again)),
                 // The next call that uses it fails with this error.
                 Err(error) if error.kind() == ErrorKind::ContainerNotFound => {}
                 Err(error) => return Err(error),
             }
         }
         *self.client.write() = client;
-        for (container, again) in ready {
-            container.set_sdk(again);
+        for (named, again) in ready {
+            named.set(again);
         }
         Ok(())
     }

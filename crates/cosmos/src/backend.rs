@@ -1,8 +1,8 @@
 //! [`Backend`] over the SDK: one container.
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, FeedRange, Item, ItemKey, ItemPage,
-    ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
 };
 
 use crate::container::CosmosContainer;
@@ -44,5 +44,9 @@ impl Backend for CosmosContainer {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.list_page(request).await
+    }
+
+    async fn reopen(&self) -> Result<Container> {
+        self.open_again().await
     }
 }

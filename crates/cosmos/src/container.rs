@@ -11,7 +11,7 @@ use changefeed_core::{
     Container, ContainerIdentity, Error, ErrorKind, PartitionKeyDefinition, PhysicalRange, ResourceId, Result, StoreId,
     check_name,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use crate::{
     account_properties::AccountProperties,
@@ -19,6 +19,7 @@ use crate::{
     error::{Call, charge, failed, timed_out},
     failover::Positions,
     key,
+    named_client::NamedClient,
     options::{Budget, Budgets, Options},
     timer::within,
 };
@@ -42,8 +43,9 @@ use crate::{
 /// # }
 /// ```
 pub struct CosmosContainer {
-    /// Another one after the key of the account was replaced.
-    client: RwLock<ContainerClient>,
+    client: Arc<NamedClient>,
+    /// Whether it was opened for leases, which must not expire.
+    for_leases: bool,
     pub(crate) identity: ContainerIdentity,
     pub(crate) options: Options,
     pub(crate) budgets: Budgets,
@@ -100,7 +102,7 @@ impl CosmosContainer {
         let options = account.check_for_leases(options)?;
         let (opened, properties) = Self::read(client, database, container, options).await?;
         check_lifetime(&properties, &format!("{database}/{container}"))?;
-        Ok(Arc::new(opened))
+        Ok(Arc::new(Self { for_leases: true, ..opened }))
     }
 
     /// Opens a container for leases, and refuses one that cannot hold them safely: with a `defaultTtl`, which would
@@ -142,27 +144,46 @@ impl CosmosContainer {
         let answer = answer.ok_or_else(|| timed_out(Call::Container, &what, budgets.items.limit))?;
         let (container, properties) = answer.map_err(|error| failed(Call::Container, &what, error))?;
         let identity = identity(client, database, &properties)?;
+        let client = Arc::new(NamedClient::new(container, (database, name), budgets.items.limit));
+        Ok((Self::new(client, identity, options), properties))
+    }
+
+    fn new(client: Arc<NamedClient>, identity: ContainerIdentity, options: Options) -> Self {
         let (ranges, positions) = (Mutex::default(), Mutex::default());
-        let client = RwLock::new(container);
-        Ok((Self { client, identity, options, budgets, ranges, positions }, properties))
+        let budgets = options.budgets();
+        Self { client, for_leases: false, identity, options, budgets, ranges, positions }
+    }
+
+    /// Opens the container that has this name now, through the same client, with the same settings.
+    ///
+    /// # Errors
+    /// See [`CosmosContainer::open`] and, for one with leases, [`CosmosContainer::open_leases`].
+    pub(crate) async fn open_again(&self) -> Result<Container> {
+        let reading = async { self.sdk().read(None).await?.into_model() };
+        let properties = Box::pin(self.call(Call::Container, "open again", &self.budgets.items, reading)).await?;
+        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
+        if self.for_leases {
+            check_lifetime(&properties, &format!("{database_name}/{container_name}"))?;
+        }
+        let container = rid_of(&properties)?;
+        let identity = ContainerIdentity {
+            database: container.database_part(),
+            container,
+            partition_key: key::definition(&properties.partition_key)?,
+            ..self.identity.clone()
+        };
+        let opened = Self::new(Arc::clone(&self.client), identity, self.options.clone());
+        Ok(Container::new(Arc::new(Self { for_leases: self.for_leases, ..opened })))
+    }
+
+    /// The client of the SDK by name.
+    pub(crate) fn client(&self) -> &Arc<NamedClient> {
+        &self.client
     }
 
     /// The client of the SDK.
     pub(crate) fn sdk(&self) -> ContainerClient {
-        self.client.read().clone()
-    }
-
-    /// The container in another client of the same account.
-    pub(crate) async fn sdk_in(&self, client: &CosmosClient) -> Result<ContainerClient> {
-        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
-        let database = client.database_client(database_name);
-        let opening = database.container_client(container_name.as_str(), None);
-        Box::pin(self.call(Call::Container, "open again", &self.budgets.items, opening)).await
-    }
-
-    /// Uses another client from now on.
-    pub(crate) fn set_sdk(&self, client: ContainerClient) {
-        *self.client.write() = client;
+        self.client.get()
     }
 
     pub(crate) fn definition(&self) -> &PartitionKeyDefinition {
@@ -237,8 +258,7 @@ fn identity(client: &CosmosClient, database: &str, properties: &ContainerPropert
         Some(port) => format!("{account_host}:{port}"),
         None => account_host.clone(),
     };
-    let rid = properties.system_properties.resource_id.as_deref().unwrap_or_default();
-    let container: ResourceId = body::rid(rid)?;
+    let container = rid_of(properties)?;
     Ok(ContainerIdentity {
         store: StoreId::new(store)?,
         account_host,
@@ -248,6 +268,10 @@ fn identity(client: &CosmosClient, database: &str, properties: &ContainerPropert
         container,
         partition_key: key::definition(&properties.partition_key)?,
     })
+}
+
+fn rid_of(properties: &ContainerProperties) -> Result<ResourceId> {
+    body::rid(properties.system_properties.resource_id.as_deref().unwrap_or_default())
 }
 
 /// Refuses a container in which leases would expire.

@@ -40,6 +40,7 @@ mod failover;
 mod feed;
 mod key;
 mod list;
+mod named_client;
 mod options;
 mod ranges;
 mod timer;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use changefeed_core::{
-    Backend, Batch, Capabilities, Change, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
-    Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, MAX_ITEM_BYTES, Mode, PartitionKey, PhysicalRange, ReadChanges,
-    ResourceId, Response, Result, StartFrom, Timestamp, Write, WriteResult, async_trait,
+    Backend, Batch, Capabilities, Change, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind,
+    FeedRange, Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, MAX_ITEM_BYTES, Mode, PartitionKey, PhysicalRange,
+    ReadChanges, ResourceId, Response, Result, StartFrom, Timestamp, Write, WriteResult, async_trait,
 };
 
 use crate::{
@@ -53,6 +53,12 @@ pub(crate) struct EmbeddedContainer {
 }
 
 impl EmbeddedContainer {
+    /// Opens the container of this name.
+    pub(crate) fn open(threads: &Arc<Threads>, database: &str, name: &str) -> Result<Container> {
+        let descriptor = threads.inner().state.read().container_named(database, name).map(Arc::clone)?;
+        Ok(Container::new(Arc::new(Self::new(Arc::clone(threads), database, &descriptor))))
+    }
+
     pub(crate) fn new(threads: Arc<Threads>, database: &str, descriptor: &ContainerDescriptor) -> Self {
         let identity = ContainerIdentity {
             store: threads.inner().store.clone(),
@@ -391,6 +397,11 @@ impl Backend for EmbeddedContainer {
         let cursors = entries.iter().filter(|_| request.cursors).map(|(_, cursor)| cursor.print()).collect();
         let items = entries.iter().zip(bodies).map(|((entry, _), body)| self.item(entry, body));
         Ok(Response::free(ItemPage { items: items.collect::<Result<_>>()?, cursors, next }))
+    }
+
+    async fn reopen(&self) -> Result<Container> {
+        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
+        Self::open(&self.threads, database_name, container_name)
     }
 }
 

@@ -98,8 +98,7 @@ impl Catalog for EmbeddedCatalog {
     }
 
     async fn container(&self, database: &str, name: &str) -> Result<Container> {
-        let descriptor = self.descriptor(database, name)?;
-        Ok(Container::new(Arc::new(EmbeddedContainer::new(Arc::clone(&self.threads), database, &descriptor))))
+        EmbeddedContainer::open(&self.threads, database, name)
     }
 
     async fn split(

@@ -3,6 +3,7 @@
 use std::{fmt, future::Future, marker::PhantomData, sync::Arc, time::Duration};
 
 use changefeed_core::{Container, Error, ErrorKind, Mode, Result, StartFrom};
+use parking_lot::Mutex;
 
 use crate::{
     backoff::Backoff,
@@ -22,6 +23,7 @@ use crate::{
     options::{Checkpoint, Options, default_poll_interval},
     processor::Processor,
     runtime::{Runtime, TokioRuntime},
+    store::reopened::ReopenedBackend,
 };
 
 impl Processor {
@@ -336,7 +338,7 @@ impl<M, C> ProcessorBuilder<M, C> {
     /// # Errors
     /// `InvalidArgument` for options that make no sense, and if two of the monitored container, the lease container and
     /// the dead-letter container are the same one; the message names the fix.
-    pub fn build<F, I, Fut, R>(self, delegate: F) -> Result<Processor>
+    pub fn build<F, I, Fut, R>(mut self, delegate: F) -> Result<Processor>
     where
         // The compiler shows these lines, with their comments, to a user whose delegate does not fit.
         F: Fn(I, C::Context) -> Fut + Send + Sync + 'static, // `Context`; `ManualContext` after `.manual_checkpoints()`
@@ -361,11 +363,14 @@ impl<M, C> ProcessorBuilder<M, C> {
                 format!("host-{}", Session::new(None, self.runtime.clone().unwrap_or_else(TokioRuntime::new).random()))
             }
         };
+        if let Some(letters) = &mut self.options.dead_letter {
+            letters.container = ReopenedBackend::container(&letters.container);
+        }
         Ok(Processor {
             name: self.name.into(),
             instance,
-            monitored: self.monitored,
-            leases: self.leases,
+            monitored: Arc::new(Mutex::new(self.monitored)),
+            leases: ReopenedBackend::container(&self.leases),
             mode: self.mode,
             options: self.options,
             delegate: Arc::new(Closure::<F, I, C>(delegate, PhantomData)),

@@ -6,12 +6,13 @@ use changefeed_core::{ETag, Result};
 
 use crate::{
     health::{Health, LeaseHealth},
+    launch::Takeover,
     lease::{
         document::LeaseSummary,
         prefix::{LeasePrefix, LeaseToken},
         store::{LeaseStore, Listing, StoredLease},
     },
-    processor::{Processor, Takeover},
+    processor::Processor,
     runtime::TokioRuntime,
     store::retry::RetryBackend,
 };
@@ -47,9 +48,9 @@ impl Processor {
     pub async fn run_until_caught_up_unless(&self, stop: impl Future<Output = ()>) -> Result<bool> {
         let mut stop = pin!(stop);
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
-        let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
-        let store =
-            LeaseStore::new(RetryBackend::container(&self.leases, &runtime, self.options.start_timeout), prefix)?;
+        let leases = RetryBackend::container(&self.leases, &runtime, self.options.start_timeout);
+        let prefix = || LeasePrefix::new(&self.name, self.monitored().identity());
+        let mut store = LeaseStore::new(leases.clone(), prefix()?)?;
         let Some(running) = self.start_host_unless(Takeover::ByStoreTime, stop.as_mut()).await? else {
             return Ok(false);
         };
@@ -57,6 +58,11 @@ impl Processor {
         loop {
             // A lease that is listed as another's after this may have been this host's own.
             let health = running.health();
+            let prefix = prefix()?;
+            if prefix != *store.prefix() {
+                // The monitored container was created again.
+                (store, first) = (LeaseStore::new(leases.clone(), prefix)?, None);
+            }
             let listing = store.list().await?;
             let first = first.get_or_insert_with(|| versions(&listing));
             if is_caught_up(&listing, &self.instance, first, &health) {

@@ -133,7 +133,9 @@ mod delegate;
 mod delivery;
 mod health;
 mod host;
+mod host_task;
 mod join;
+mod launch;
 #[doc(hidden)] // no part of the API: documents for the fuzz targets
 pub mod lease;
 mod limits;

@@ -94,6 +94,14 @@ pub enum Notification {
         /// For how long.
         running: Duration,
     },
+    /// The monitored container was deleted and another one created with its name. The host stops its work on the old one,
+    /// creates leases for the new one unless there are some, and goes on there from the beginning: everything in it is
+    /// newer than the processor. If [`ProcessorBuilder::start_from`](crate::ProcessorBuilder::start_from) names a time, that
+    /// counts; with all versions it goes on from now.
+    ContainerReplaced {
+        /// The name of both.
+        name: String,
+    },
     /// The host ended by itself, without [`Running::stop`](crate::Running::stop): a bug, or its tokio runtime was shut
     /// down. Other hosts take its leases over when they have expired.
     HostDied {

@@ -185,6 +185,12 @@ fn log(notification: &Notification) {
         Notification::Repaired(leases) => tracing::warn!(?leases, "missing leases created"),
         Notification::Outage { lease, reason } => tracing::warn!(%lease, reason, "outage detected"),
         Notification::Slow { lease, running } => tracing::warn!(%lease, ?running, "delegate call is slow"),
+        Notification::ContainerReplaced { name } => {
+            tracing::warn!(
+                container = name,
+                "monitored container was deleted and created again, going on with the new one"
+            );
+        }
         Notification::HostDied { reason } => tracing::error!(reason, "host died"),
         Notification::Missed { .. } => {}
     }

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    panic::AssertUnwindSafe,
     pin::{Pin, pin},
     sync::Arc,
     time::Duration,
@@ -16,35 +15,20 @@ use tracing::Instrument;
 
 use crate::{
     delegate::Delegate,
-    delivery::dead_letter::DeadLetter,
-    host::{Host, bootstrap::Bootstrap},
-    lease::{
-        host_context::{HostContext, StopReport},
-        prefix::LeasePrefix,
-        session::Session,
-        signals::Signals,
-        store::LeaseStore,
-        writer::Identity,
-    },
-    limits::HostLimits,
-    metrics::{HostMetrics, health::HealthGauges, requests::StoreRole},
+    host::bootstrap::Bootstrap,
+    host_task::HostTask,
+    launch::{Launch, REQUEST_RETRY, Takeover},
+    lease::{host_context::StopReport, prefix::LeasePrefix, signals::Signals, store::LeaseStore},
+    metrics::{HostMetrics, health::HealthGauges},
     notifier::{AsyncCallback, Callback, Notifier},
     options::Options,
     running::Running,
-    runtime::{BoxFuture, Runtime, TokioRuntime, panic_message},
-    store::{
-        charged::{ChargedBackend, Waits},
-        retry::RetryBackend,
-        timeout::{Limits, TimeoutBackend},
-    },
+    runtime::{BoxFuture, Runtime, TokioRuntime},
+    store::retry::RetryBackend,
 };
 
 /// For so long a start that is not wanted any more may go on: leases are created under a lock that others wait for.
 const START_GRACE: Duration = Duration::from_secs(5);
-
-/// For so long a start repeats a single request: it may be one under the bootstrap lock, which becomes stale. Then all of the
-/// bootstrap is repeated.
-const REQUEST_RETRY: Duration = Duration::from_secs(3);
 
 /// A change feed processor, ready to be started. See
 /// [`ProcessorBuilder`](crate::ProcessorBuilder) for its options.
@@ -73,7 +57,8 @@ const REQUEST_RETRY: Duration = Duration::from_secs(3);
 pub struct Processor {
     pub(crate) name: Arc<str>,
     pub(crate) instance: String,
-    pub(crate) monitored: Container,
+    /// Another one once a host has followed it: see [`Notification::ContainerReplaced`](crate::Notification).
+    pub(crate) monitored: Arc<Mutex<Container>>,
     pub(crate) leases: Container,
     pub(crate) mode: Mode,
     pub(crate) options: Options,
@@ -93,17 +78,23 @@ impl Processor {
     /// As for [`Processor::start`].
     pub async fn check(&self) -> Result<()> {
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
-        let prefix = LeasePrefix::new(&self.name, self.monitored.identity())?;
+        let monitored = self.monitored();
+        let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
         let retry = self.options.start_timeout.min(REQUEST_RETRY);
         let bootstrap = Bootstrap {
             name: &self.name,
             store: &LeaseStore::new(RetryBackend::container(&self.leases, &runtime, retry), prefix)?,
-            monitored: &RetryBackend::container(&self.monitored, &runtime, retry),
+            monitored: &RetryBackend::container(&monitored, &runtime, retry),
             runtime: &runtime,
             start: &self.options.start,
             mode: self.mode,
         };
         bootstrap.check().await
+    }
+
+    /// The monitored container as it is known now.
+    pub(crate) fn monitored(&self) -> Container {
+        self.monitored.lock().clone()
     }
 
     /// Starts a host: creates the leases if there are none, and begins to acquire its share of them. From the moment this
@@ -189,93 +180,42 @@ impl Processor {
         let metrics = Arc::new(HostMetrics::new(&self.name, self.options.lease_metrics));
         let notifier = Notifier::new(&self.callbacks, self.options.notification_capacity, metrics);
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
-        let options = self.options.clone();
-        let limit = options.timing.request();
-        let host_limits = HostLimits::new(&options, &runtime);
-        let charged =
-            |container, waits| ChargedBackend::container(container, host_limits.request_units.as_ref(), waits);
-        let leases =
-            TimeoutBackend::container(&self.leases, &runtime, Limits::same(limit), &notifier, StoreRole::Leases);
-        let leases = charged(leases, Waits::Nothing);
-        let limits = Limits { requests: options.read_timeout, ranges: limit };
-        let monitored = TimeoutBackend::container(&self.monitored, &runtime, limits, &notifier, StoreRole::Monitored);
-        let monitored = charged(monitored, Waits::FeedReads);
-        let dead_letter = options.dead_letter.clone().map(|letters| {
-            let limits = Limits::same(options.read_timeout);
-            let role = StoreRole::DeadLetters;
-            let container = TimeoutBackend::container(&letters.container, &runtime, limits, &notifier, role);
-            DeadLetter { container: charged(container, Waits::Nothing), ..letters }
-        });
-        let prefix = LeasePrefix::new(&self.name, monitored.identity())?;
-        // Later a refused request is repeated in the next cycle; here it would fail the start.
-        let retry = options.start_timeout.min(REQUEST_RETRY);
-        let bootstrap = Bootstrap {
-            name: &self.name,
-            store: &LeaseStore::new(RetryBackend::container(&leases, &runtime, retry), prefix.clone())?,
-            monitored: &RetryBackend::container(&monitored, &runtime, retry),
-            runtime: &runtime,
-            start: &options.start,
-            mode: self.mode,
-        };
-        let process = runtime.process().filter(|_| leases.capabilities().in_process);
-        let session = Session::new(process, runtime.random());
-        let store = LeaseStore::new(leases, prefix)?.of_process(session.process());
         let span = tracing::info_span!("processor", processor = %self.name, instance = %self.instance);
+        let (signals, stop_report) = (Signals::default(), StopReport::default());
+        let launch = Launch {
+            name: Arc::clone(&self.name),
+            instance: self.instance.clone(),
+            leases: self.leases.clone(),
+            mode: self.mode,
+            options: self.options.clone(),
+            delegate: Arc::clone(&self.delegate),
+            runtime: Arc::clone(&runtime),
+            notifier: notifier.clone(),
+            span: span.clone(),
+            signals: signals.clone(),
+            stop_report: stop_report.clone(),
+        };
         let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
         let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
-        let prepare = async {
-            let start_positions = bootstrap.run_within(options.start_timeout).await?;
-            let store = match takeover {
-                Takeover::AfterExpiration => store,
-                Takeover::ByStoreTime => store.with_store_time().await?,
-            };
-            Ok((start_positions, Arc::new(store)))
-        };
-        let (start_positions, store) = match prepare.instrument(span.clone()).await {
+        let (monitored, start) = (self.monitored(), self.options.start.clone());
+        let first = match launch.prepare(&monitored, start, takeover).instrument(span).await {
             Ok(prepared) => prepared,
             Err(error) => {
                 notifier.stopped();
                 tokio::select! {
                     biased;
                     () = all_fired(&received) => {}
-                    () = runtime.sleep(options.stop_deadline) => {}
+                    () = runtime.sleep(self.options.stop_deadline) => {}
                 }
                 return Err(error);
             }
         };
-        let (stop_deadline, signals, stop_report) = (options.stop_deadline, Signals::default(), StopReport::default());
-        let context = Arc::new(HostContext {
-            name: Arc::clone(&self.name),
-            instance: self.instance.as_str().into(),
-            session: session.begin(),
-            identity: Arc::new(Identity {
-                instance: self.instance.clone(),
-                session: session.to_string(),
-                expiration: options.timing.expiration,
-            }),
-            span,
-            monitored_identity: Arc::new(monitored.identity().clone()),
-            monitored,
-            store,
-            runtime: Arc::clone(&runtime),
-            settings: Arc::new(options.settings()),
-            options,
-            mode: self.mode,
-            delegate: Arc::clone(&self.delegate),
-            dead_letter,
-            limits: host_limits,
-            notifier: notifier.clone(),
-            start_positions,
-            isolation: Arc::default(),
-            signals: signals.clone(),
-            stop_report: stop_report.clone(),
-        });
         let finished = CancellationToken::new();
         notifier.record().lock().begin(HealthGauges::new(&self.name));
-        let task = run_host(context, received, finished.clone());
-        let task = AbortOnDropHandle::new(runtime.spawn(&format!("host[{}]", self.name), Box::pin(task)));
+        let task = HostTask { launch, monitored: Arc::clone(&self.monitored), received, finished: finished.clone() };
+        let task = runtime.spawn(&format!("host[{}]", self.name), Box::pin(task.run(first)));
         Ok(Running {
-            _task: task,
+            _task: AbortOnDropHandle::new(task),
             _callbacks: callbacks,
             _ended: guard,
             name: Arc::clone(&self.name),
@@ -283,57 +223,15 @@ impl Processor {
             finished,
             runtime,
             notifier,
-            stop_deadline,
+            stop_deadline: self.options.stop_deadline,
             stop_report,
         })
     }
 }
 
-/// When leases of an owner that does not renew them are taken over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takeover {
-    /// After watching them for the expiration interval.
-    AfterExpiration,
-    /// As soon as they have expired by the store's clock.
-    ByStoreTime,
-}
-
 async fn all_fired(tokens: &[CancellationToken]) {
     for token in tokens {
         token.cancelled().await;
-    }
-}
-
-/// Runs a host to its end, then waits until async callbacks have received everything. `finished` fires however it ends.
-async fn run_host(context: Arc<HostContext>, received: Vec<CancellationToken>, finished: CancellationToken) {
-    let _finished = finished.drop_guard();
-    let (span, signals, stop_report) = (context.span.clone(), context.signals.clone(), context.stop_report.clone());
-    let mut death = NoteDeath(Some(context.notifier.clone()));
-    let run = AssertUnwindSafe(Host::new(context).run().instrument(span)).catch_unwind();
-    let ended = run.await;
-    if let Some(notifier) = death.0.take() {
-        match ended {
-            Ok(()) => notifier.stopped(),
-            Err(panic) => notifier.died(format!("bug: it panicked: {}", panic_message(&*panic))),
-        }
-    }
-    for received in received {
-        tokio::select! {
-            biased;
-            () = received.cancelled() => {}
-            () = signals.abort.cancelled() => return stop_report.add_host("a notification callback is running"),
-        }
-    }
-}
-
-/// Notes the death of a host whose task is dropped.
-struct NoteDeath(Option<Notifier>);
-
-impl Drop for NoteDeath {
-    fn drop(&mut self) {
-        if let Some(notifier) = self.0.take() {
-            notifier.dropped();
-        }
     }
 }
 

@@ -150,6 +150,10 @@ impl Backend for Renamed {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>, Error> {
         self.turn().await.list_items(request).await
     }
+
+    async fn reopen(&self) -> Result<Container, Error> {
+        self.turn().await.reopen().await
+    }
 }
 
 #[tokio::test(start_paused = true)]

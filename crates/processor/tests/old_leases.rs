@@ -316,4 +316,8 @@ impl Backend for WithoutParents {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.list_items(request).await
     }
+
+    async fn reopen(&self) -> Result<Container> {
+        self.0.reopen().await
+    }
 }

@@ -3,11 +3,11 @@
 use std::{fmt, sync::Arc};
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, Effect, Error, ErrorKind, FeedRange,
-    Item, ItemKey, ItemPage, ListItems, MAX_ITEM_BYTES, PhysicalRange, ReadChanges, Response, Result, Write,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Effect, Error, ErrorKind,
+    FeedRange, Item, ItemKey, ItemPage, ListItems, MAX_ITEM_BYTES, PhysicalRange, ReadChanges, Response, Result, Write,
     WriteResult, async_trait,
 };
-use changefeed_protocol::{Address, ContainerCall, Opened, Target, Wait, Wire};
+use changefeed_protocol::{Address, CatalogCall, ContainerCall, Opened, Target, Wait, Wire};
 
 use crate::{backoff::pause_after, server::Client, timer::pause};
 
@@ -26,6 +26,13 @@ impl RemoteContainer {
     pub(crate) fn new(client: Arc<Client>, Opened { identity, capabilities }: Opened) -> Self {
         let address = Address { store: identity.store.clone(), container: identity.container };
         Self { client, identity, capabilities: capabilities.in_process(false), address }
+    }
+
+    /// Opens the container of this name.
+    pub(crate) async fn open(client: &Arc<Client>, database: &str, name: &str) -> Result<Container> {
+        let target = Target::Catalog(CatalogCall::OpenContainer);
+        let opened = client.transport.call(&target, &(database.to_owned(), name.to_owned())).await?;
+        Ok(Container::new(Arc::new(Self::new(Arc::clone(client), opened))))
     }
 
     async fn call<T: Wire>(&self, call: ContainerCall, message: &(impl Wire + Sync)) -> Result<T> {
@@ -100,6 +107,11 @@ impl Backend for RemoteContainer {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.call(ContainerCall::ListItems, &(self.address.clone(), request)).await
+    }
+
+    async fn reopen(&self) -> Result<Container> {
+        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
+        Self::open(&self.client, database_name, container_name).await
     }
 }
 

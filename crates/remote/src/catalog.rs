@@ -6,7 +6,7 @@ use changefeed_core::{
     Catalog, Container, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Epk, PhysicalRange, RangeId, Result,
     async_trait,
 };
-use changefeed_protocol::{CatalogCall, Opened, Target, Wire};
+use changefeed_protocol::{CatalogCall, Target, Wire};
 
 use crate::{backend::RemoteContainer, server::Client};
 
@@ -61,8 +61,7 @@ impl Catalog for RemoteCatalog {
     }
 
     async fn container(&self, database: &str, name: &str) -> Result<Container> {
-        let opened: Opened = self.call(CatalogCall::OpenContainer, (database.to_owned(), name.to_owned())).await?;
-        Ok(Container::new(Arc::new(RemoteContainer::new(Arc::clone(&self.client), opened))))
+        RemoteContainer::open(&self.client, database, name).await
     }
 
     async fn split(

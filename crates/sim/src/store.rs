@@ -12,8 +12,8 @@ use std::{
 };
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item,
-    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
+    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult, async_trait,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -444,5 +444,10 @@ impl Backend for SimStore {
         let mut page = page?;
         page.items = std::mem::take(&mut page.items).into_iter().map(|item| self.as_read(item)).collect();
         Ok(page)
+    }
+
+    /// Containers are not deleted in the simulation.
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
     }
 }

@@ -10,8 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item,
-    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
+    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult,
 };
 
 /// A call that is about to be made.
@@ -224,6 +224,11 @@ impl Backend for Faulty {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.run(Call::ListItems(&request), self.inner.list_items(request.clone())).await
+    }
+
+    /// The faults are those of the container that was given: the new one has none.
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
     }
 }
 

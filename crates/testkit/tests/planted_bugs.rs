@@ -115,6 +115,7 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         Bug::ChangesItsIdWhenReopened => &["the_store_id_survives_reopening_the_store"],
         Bug::SharesItsIdWithOtherStores => &["another_store_has_another_store_id"],
         Bug::HasAnIdForEachContainer => &["all_containers_of_a_store_have_the_same_store_id"],
+        Bug::ReopensTheDeletedContainer => &["a_container_is_opened_again_by_its_name"],
         Bug::DeclaresCapabilitiesByContainer => &["all_containers_of_a_store_declare_the_same_capabilities"],
         Bug::OmitsTheRequestCharge | Bug::OmitsTheRequestChargeOfPages => {
             &["every_response_carries_its_request_charge"]

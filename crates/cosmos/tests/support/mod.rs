@@ -77,6 +77,11 @@ impl Backend for OnSdk {
         let inner = Arc::clone(&self.0);
         on_sdk(async move { inner.list_items(request).await }).await
     }
+
+    async fn reopen(&self) -> Result<Container> {
+        let inner = Arc::clone(&self.0);
+        on_sdk(async move { inner.reopen().await }).await.map(|container| Self::container(&container))
+    }
 }
 
 /// A catalog that opens containers through the SDK; `admin` does everything else, where the calls of the SDK run.

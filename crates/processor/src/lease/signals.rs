@@ -72,3 +72,10 @@ pub(crate) struct Signals {
     /// The stop deadline has passed: give up what does not finish.
     pub(crate) abort: CancellationToken,
 }
+
+impl Signals {
+    /// Signals of their own that fire with these at the latest.
+    pub(crate) fn child(&self) -> Self {
+        Self { stop: self.stop.child_token(), abort: self.abort.child_token() }
+    }
+}

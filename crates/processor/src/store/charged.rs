@@ -92,4 +92,9 @@ impl Backend for ChargedBackend {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.counted(self.inner.list_items(request)).await
     }
+
+    /// Requests to the new container are not counted.
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
+    }
 }

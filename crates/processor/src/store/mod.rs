@@ -1,5 +1,6 @@
 //! Wrappers around the stores that a host uses.
 
 pub(crate) mod charged;
+pub(crate) mod reopened;
 pub(crate) mod retry;
 pub(crate) mod timeout;

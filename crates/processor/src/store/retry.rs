@@ -89,4 +89,9 @@ impl Backend for RetryBackend {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.retried(|| self.inner.list_items(request.clone())).await
     }
+
+    /// Requests to the new container are not repeated.
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
+    }
 }

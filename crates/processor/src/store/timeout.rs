@@ -8,6 +8,7 @@ use changefeed_core::{
 };
 
 use futures_util::{FutureExt, future::poll_immediate};
+use tokio::sync::Notify;
 
 use crate::{
     metrics::requests::{Operation, RequestMetrics, StoreRole},
@@ -23,6 +24,8 @@ pub(crate) struct TimeoutBackend {
     limits: Limits,
     notifier: Notifier,
     metrics: RequestMetrics,
+    /// Is notified when the container is not found.
+    missing: Arc<Notify>,
 }
 
 /// How long requests may take.
@@ -42,16 +45,25 @@ impl Limits {
 
 impl TimeoutBackend {
     /// The container, with a limit on every request.
-    pub(crate) fn container(
+    pub(crate) fn new(
         container: &Container,
         runtime: &Arc<dyn Runtime>,
         limits: Limits,
         notifier: &Notifier,
         role: StoreRole,
-    ) -> Container {
+    ) -> Self {
         let (inner, runtime) = (Arc::clone(container.backend()), Arc::clone(runtime));
         let metrics = notifier.metrics().requests(role);
-        Container::new(Arc::new(Self { inner, runtime, limits, notifier: notifier.clone(), metrics }))
+        Self { inner, runtime, limits, notifier: notifier.clone(), metrics, missing: Arc::default() }
+    }
+
+    /// What is notified when the container is not found.
+    pub(crate) fn missing(&self) -> Arc<Notify> {
+        Arc::clone(&self.missing)
+    }
+
+    pub(crate) fn into_container(self) -> Container {
+        Container::new(Arc::new(self))
     }
 
     /// Reports a panic inside the store: whoever made the request may find out what it did and go on.
@@ -86,6 +98,9 @@ impl TimeoutBackend {
         };
         let answer = answer.and_then(|answer| answer.unwrap_or_else(|panic| Err(self.panicked(&*panic))));
         self.metrics.record(operation, &answer, self.runtime.monotonic().saturating_sub(begun));
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::ContainerNotFound) {
+            self.missing.notify_one();
+        }
         answer
     }
 }
@@ -134,5 +149,10 @@ impl Backend for TimeoutBackend {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.within(Operation::ListItems, self.limits.requests, self.inner.list_items(request)).await
+    }
+
+    /// Requests to the new container have no limit.
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
     }
 }

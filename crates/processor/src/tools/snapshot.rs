@@ -66,6 +66,16 @@ pub(crate) struct Backlog {
 }
 
 impl ProcessorRef {
+    /// Uses the containers that have these names now, if they were deleted and created again.
+    pub(crate) async fn reopen(&mut self) {
+        for container in [&mut self.monitored, &mut self.leases] {
+            match container.reopen().await {
+                Ok(found) if found.identity().store == container.identity().store => *container = found,
+                _ => {}
+            }
+        }
+    }
+
     pub(crate) fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
         Self { name: name.to_owned(), monitored: monitored.clone(), leases: leases.clone() }
     }

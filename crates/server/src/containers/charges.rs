@@ -111,4 +111,9 @@ impl Backend for ChargedBackend {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.list_items(request).await.map(|page| charge(page, list_charge))
     }
+
+    /// Of the new container nothing is charged.
+    async fn reopen(&self) -> Result<Container> {
+        self.0.reopen().await
+    }
 }

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange, Item,
-    ItemId, ItemKey, ItemPage, ListItems, PartitionKey, PhysicalRange, ReadChanges, Response, Result, Write,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
+    Item, ItemId, ItemKey, ItemPage, ListItems, PartitionKey, PhysicalRange, ReadChanges, Response, Result, Write,
     WriteResult, async_trait,
 };
 use changefeed_query::json;
@@ -210,5 +210,10 @@ impl Backend for UniqueBackend {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.inner.list_items(request).await
+    }
+
+    /// The new container has keys of its own, or none: they are not checked here.
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
     }
 }

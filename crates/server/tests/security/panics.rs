@@ -52,6 +52,10 @@ impl Backend for Fragile<dyn Backend> {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.list_items(request).await
     }
+
+    async fn reopen(&self) -> Result<Container> {
+        self.0.reopen().await
+    }
 }
 
 #[async_trait]

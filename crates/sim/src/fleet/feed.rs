@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, Change, ChangePage, ContainerIdentity, Continuation, Epk, Error, ErrorKind,
-    FeedRange, Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, Operation, PhysicalRange, RangeId, ReadChanges,
-    Response, Result, StartFrom, Timestamp, WriteResult, async_trait,
+    Backend, Batch, Capabilities, Change, ChangePage, Container, ContainerIdentity, Continuation, Epk, Error,
+    ErrorKind, FeedRange, Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, Operation, PhysicalRange, RangeId,
+    ReadChanges, Response, Result, StartFrom, Timestamp, WriteResult, async_trait,
 };
 use parking_lot::Mutex;
 
@@ -134,6 +134,10 @@ impl Backend for FleetFeed {
     }
 
     async fn list_items(&self, _: ListItems) -> Result<Response<ItemPage>> {
+        unsupported()
+    }
+
+    async fn reopen(&self) -> Result<Container> {
         unsupported()
     }
 }

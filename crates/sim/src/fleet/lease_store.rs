@@ -8,8 +8,9 @@ use std::{
 };
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, ErrorKind, FeedRange, Item, ItemKey,
-    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, StartFrom, Write, WriteResult, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, ErrorKind, FeedRange, Item,
+    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, StartFrom, Write, WriteResult,
+    async_trait,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -224,5 +225,9 @@ impl Backend for LeaseConnection {
         }
         self.pass().await;
         page
+    }
+
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
     }
 }

@@ -147,4 +147,9 @@ impl Backend for FleetLeases {
         let next = items.last().filter(|_| more).map(|last| last.id.to_string());
         Ok(Response::free(ItemPage { items, cursors: Vec::new(), next }))
     }
+
+    /// The container is never deleted.
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
+    }
 }

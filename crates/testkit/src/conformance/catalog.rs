@@ -223,6 +223,18 @@ pub(super) async fn a_handle_to_a_deleted_container_answers_not_found_for_ever(f
     assert_eq!(versions(&again.reader(StartFrom::Beginning).drain().await), ["y=1"]);
 }
 
+pub(super) async fn a_container_is_opened_again_by_its_name(fixture: &dyn Fixture) {
+    let stage = Stage::new(fixture).await;
+    assert_eq!(stage.container.reopen().await.expect("open again").identity(), stage.container.identity());
+    stage.catalog.delete_container(DATABASE, "items").await.expect("delete");
+    refused(stage.container.reopen().await, ErrorKind::ContainerNotFound);
+    let again = Stage::new(fixture).await;
+    let opened = stage.container.reopen().await.expect("open the new one");
+    assert_eq!(opened.identity(), again.container.identity());
+    opened.upsert(&json!({"id": "x", "pk": "a"})).await.expect("write to the new one");
+    assert_eq!(again.list(ListItems::default()).await.len(), 1);
+}
+
 pub(super) async fn a_container_created_again_refuses_the_continuations_of_the_old_one(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
     stage.put("a", "x", 1).await;

@@ -28,6 +28,7 @@ macro_rules! __conformance_cases {
                 the_partition_key_of_a_container_cannot_change:;
                 a_container_without_ranges_is_refused:;
                 a_handle_to_a_deleted_container_answers_not_found_for_ever: DeletedHandles;
+                a_container_is_opened_again_by_its_name:;
                 a_container_created_again_refuses_the_continuations_of_the_old_one:;
                 deleting_a_database_deletes_its_containers: DeletedHandles;
             }

@@ -143,6 +143,8 @@ pub enum Bug {
     SharesItsIdWithOtherStores,
     /// Each container shows a store id of its own.
     HasAnIdForEachContainer,
+    /// Opening a container again by its name gives the deleted one.
+    ReopensTheDeletedContainer,
     /// Containers of one store declare different capabilities.
     DeclaresCapabilitiesByContainer,
     /// Responses carry no request charge.
@@ -155,7 +157,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 74] = [
+    pub const ALL: [Self; 75] = [
         Self::CutsTransactionsThatFit,
         Self::SkipsTheRestOfACutTransaction,
         Self::RepeatsAChangeInsideATransaction,
@@ -226,6 +228,7 @@ impl Bug {
         Self::ChangesItsIdWhenReopened,
         Self::SharesItsIdWithOtherStores,
         Self::HasAnIdForEachContainer,
+        Self::ReopensTheDeletedContainer,
         Self::DeclaresCapabilitiesByContainer,
         Self::OmitsTheRequestCharge,
         Self::OmitsTheRequestChargeOfPages,

@@ -91,6 +91,29 @@ fn new_number() -> u64 {
 }
 
 impl Shared {
+    /// Opens the container of this name.
+    pub(super) fn open(self: &Arc<Self>, database: &str, name: &str) -> Result<Container> {
+        let mut tables = self.lock();
+        let database_rid = tables.database(database)?.rid;
+        let state = tables.named(database, name)?;
+        let rid = state.rid;
+        let partition_key = state.spec.partition_key.clone();
+        let store = match rid.container_number() {
+            Some(number) if self.has(Bug::HasAnIdForEachContainer) => u64::from(number),
+            _ => tables.id,
+        };
+        let identity = ContainerIdentity {
+            store: StoreId::new(format!("model-{store}"))?,
+            account_host: "localhost".to_owned(),
+            database_name: database.to_owned(),
+            container_name: name.to_owned(),
+            database: database_rid,
+            container: rid,
+            partition_key,
+        };
+        Ok(Container::new(Arc::new(ModelBackend::new(identity, Arc::clone(self)))))
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,25 +265,7 @@ impl Catalog for ModelStore {
     }
 
     async fn container(&self, database: &str, name: &str) -> Result<Container> {
-        let mut tables = self.shared.lock();
-        let database_rid = tables.database(database)?.rid;
-        let state = tables.named(database, name)?;
-        let rid = state.rid;
-        let partition_key = state.spec.partition_key.clone();
-        let store = match rid.container_number() {
-            Some(number) if self.shared.has(Bug::HasAnIdForEachContainer) => u64::from(number),
-            _ => tables.id,
-        };
-        let identity = ContainerIdentity {
-            store: StoreId::new(format!("model-{store}"))?,
-            account_host: "localhost".to_owned(),
-            database_name: database.to_owned(),
-            container_name: name.to_owned(),
-            database: database_rid,
-            container: rid,
-            partition_key,
-        };
-        Ok(Container::new(Arc::new(ModelBackend::new(identity, self.shared.clone()))))
+        self.shared.open(database, name)
     }
 
     async fn split(

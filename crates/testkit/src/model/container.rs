@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, ContainerIdentity, Continuation, FeedRange, Item, ItemKey, ItemPage,
-    ListItems, Lsn, PhysicalRange, ReadChanges, Response, Result, WriteResult,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
+    ItemPage, ListItems, Lsn, PhysicalRange, ReadChanges, Response, Result, WriteResult,
 };
 
 use super::{Bug, catalog::Shared, state::State};
@@ -132,5 +132,13 @@ impl Backend for ModelBackend {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         let now = self.shared.now();
         self.charge(self.with(|state| state.list(&request, now)), |page| page.items.len())
+    }
+
+    async fn reopen(&self) -> Result<Container> {
+        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
+        if self.shared.has(Bug::ReopensTheDeletedContainer) {
+            return Ok(Container::new(Arc::new(Self::new(self.identity.clone(), Arc::clone(&self.shared)))));
+        }
+        self.shared.open(database_name, container_name)
     }
 }

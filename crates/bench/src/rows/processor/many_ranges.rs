@@ -72,4 +72,8 @@ impl Backend for ManyRanges {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.inner.list_items(request).await
     }
+
+    async fn reopen(&self) -> Result<Container> {
+        self.inner.reopen().await
+    }
 }

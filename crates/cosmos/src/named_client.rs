@@ -1,0 +1,56 @@
+//! The client of the SDK for one container, by its name: another one after the key of the account was replaced.
+
+use std::{fmt, time::Duration};
+
+use azure_data_cosmos::{ContainerClient, CosmosClient};
+use changefeed_core::Result;
+use parking_lot::RwLock;
+
+use crate::{
+    error::{Call, failed, timed_out},
+    timer::within,
+};
+
+/// The client of the SDK for one container. Shared by all handles to it, also to one that was created again.
+pub(crate) struct NamedClient {
+    current: RwLock<ContainerClient>,
+    database: String,
+    container: String,
+    limit: Duration,
+}
+
+impl NamedClient {
+    /// The client of the container of this name; opening it again may take `limit`.
+    pub(crate) fn new(client: ContainerClient, (database, container): (&str, &str), limit: Duration) -> Self {
+        let current = RwLock::new(client);
+        Self { current, database: database.to_owned(), container: container.to_owned(), limit }
+    }
+
+    /// The client that is in use now.
+    pub(crate) fn get(&self) -> ContainerClient {
+        self.current.read().clone()
+    }
+
+    /// The container in another client of the same account.
+    pub(crate) async fn open_in(&self, client: &CosmosClient) -> Result<ContainerClient> {
+        let Self { database, container, limit, .. } = self;
+        let what = format!("open again {database}/{container}");
+        let client = client.database_client(database);
+        let opening = Box::pin(client.container_client(container.as_str(), None));
+        match within(*limit, opening).await {
+            Some(opened) => opened.map_err(|error| failed(Call::Container, &what, error)),
+            None => Err(timed_out(Call::Container, &what, *limit)),
+        }
+    }
+
+    /// Uses another client from now on.
+    pub(crate) fn set(&self, client: ContainerClient) {
+        *self.current.write() = client;
+    }
+}
+
+impl fmt::Debug for NamedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NamedClient({}/{})", self.database, self.container)
+    }
+}

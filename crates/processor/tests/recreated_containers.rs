@@ -1,0 +1,265 @@
+//! Containers that are deleted and created again under hosts that run: nobody has to restart anything.
+
+mod shop;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use changefeed::{
+    Changes, Context, DeadLetter, Estimator, Notification, Processor, Versions,
+    core::{ErrorKind, StartFrom},
+};
+use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
+
+impl Shop {
+    /// Deletes the orders and creates the container again, with this many ranges.
+    async fn recreate_orders(&mut self, ranges: usize) {
+        let shop = self.engine.database("shop");
+        self.engine.catalog().delete_container("shop", "orders").await.expect("delete");
+        let orders = shop.container("orders").partition_key("/customer").ranges(ranges);
+        self.orders = orders.create().await.expect("orders");
+    }
+
+    async fn recreate_leases(&mut self) {
+        self.engine.catalog().delete_container("shop", "leases").await.expect("delete");
+        self.leases = self.engine.database("shop").container("leases").create().await.expect("leases");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_monitored_container_that_is_created_again_is_delivered_from_its_beginning() {
+    let mut shop = Shop::new(2).await;
+    let (seen, notifications) = (Seen::default(), Notifications::default());
+    // From now on, in the first container: what is in the second one is newer than the processor.
+    let running =
+        shop::start(shop.processor("a").start_from(StartFrom::Now).on_notification(notifications.listen()), &seen)
+            .await;
+    shop.write(0..10, 1).await;
+    until("delivery", || seen.len() == 10).await;
+    let old = shop.orders.clone();
+    shop.recreate_orders(3).await;
+    shop.write(0..20, 2).await;
+    until("delivery", || seen.len() == 30).await;
+    assert!(notifications.any(|one| matches!(one, Notification::ContainerReplaced { name } if name == "orders")));
+    assert_eq!(old.feed_ranges().await.expect_err("gone").kind(), ErrorKind::ContainerNotFound);
+    shop.write(0..5, 3).await;
+    until("delivery", || seen.len() == 35).await;
+    until_async("the old leases to go", || async { shop.lease_documents().await.len() == 3 }).await;
+    running.stop().await.expect("stop");
+    assert!(seen.counts().values().all(|count| *count == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hosts_without_a_lease_follow_as_well() {
+    let mut shop = Shop::new(1).await;
+    let (first, second) = (Seen::default(), Seen::default());
+    let busy = shop.host("a", &first).await;
+    until("the lease", || busy.owned_leases().len() == 1).await;
+    let idle = shop.host("b", &second).await;
+    shop.write(0..10, 1).await;
+    until("delivery", || first.len() == 10).await;
+    assert_eq!(idle.owned_leases(), []);
+    shop.recreate_orders(1).await;
+    shop.write(0..10, 2).await;
+    until("delivery", || first.len() + second.len() == 20).await;
+    // Let the one without a lease find out.
+    pass(shop::TIMING.expiration * 3).await;
+    let (owner, other, seen) = if busy.owned_leases().is_empty() { (idle, busy, first) } else { (busy, idle, second) };
+    owner.stop().await.expect("stop");
+    let before = seen.len();
+    shop.write(0..10, 3).await;
+    until("the other host to take over", || seen.len() >= before + 10).await;
+    other.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_comes_back_late_is_waited_for() {
+    let mut shop = Shop::new(1).await;
+    let (seen, notifications) = (Seen::default(), Notifications::default());
+    let running = shop::start(shop.processor("a").on_notification(notifications.listen()), &seen).await;
+    shop.write(0..3, 1).await;
+    until("delivery", || seen.len() == 3).await;
+    shop.engine.catalog().delete_container("shop", "orders").await.expect("delete");
+    pass(Duration::from_secs(600)).await;
+    assert!(!running.is_finished());
+    assert!(!notifications.any(|one| matches!(one, Notification::ContainerReplaced { .. })), "nothing replaces it yet");
+    let again = shop.engine.database("shop").container("orders").partition_key("/customer");
+    shop.orders = again.create().await.expect("orders");
+    shop.write(0..3, 2).await;
+    until("delivery", || seen.len() == 6).await;
+    // And once more.
+    shop.recreate_orders(1).await;
+    shop.write(0..3, 3).await;
+    until("delivery", || seen.len() == 9).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_runs_when_the_container_goes_is_finished_first() {
+    let mut shop = Shop::new(1).await;
+    let calls = shop::Calls::default();
+    let running = shop::start_slow(shop.processor("a"), shop.runtime(), Duration::from_secs(5), &calls).await;
+    shop.write(0..1, 1).await;
+    until("a call", || calls.len() == 1).await;
+    shop.recreate_orders(1).await;
+    shop.write(0..1, 2).await;
+    until("both calls", || calls.handled().len() == 2).await;
+    running.stop().await.expect("stop");
+    assert!(calls.given().values().all(|count| *count == 1), "{:?}", calls.given());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_versions_go_on_from_now() {
+    let shop = Shop::with_history().await;
+    let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let own = Arc::clone(&seen);
+    let replaced: Arc<Mutex<bool>> = Arc::default();
+    let told = Arc::clone(&replaced);
+    let processor = Processor::builder("audit", &shop.orders, &shop.leases)
+        .all_versions()
+        .lease_timing(shop::TIMING)
+        .runtime(shop.runtime())
+        .on_notification(move |one| *told.lock().unwrap() |= matches!(one, Notification::ContainerReplaced { .. }))
+        .build(move |versions: Versions<Order>, _: Context| {
+            own.lock().unwrap().extend(versions.iter().filter_map(|one| one.current.as_ref()).map(|one| one.version));
+            async { Ok(()) }
+        })
+        .expect("build");
+    let running = processor.start().await.expect("start");
+    shop.write(0..1, 1).await;
+    until("delivery", || seen.lock().unwrap().len() == 1).await;
+    shop.engine.catalog().delete_container("shop", "history").await.expect("delete");
+    let again = shop.engine.database("shop").container("history").partition_key("/customer");
+    let orders = again.all_versions(Duration::from_secs(86_400)).create().await.expect("history");
+    until("the new container", || *replaced.lock().unwrap()).await;
+    pass(shop::TIMING.acquire * 2).await;
+    let shop = Shop { orders, ..shop };
+    shop.write(0..1, 2).await;
+    shop.write(0..1, 3).await;
+    until("delivery", || *seen.lock().unwrap() == [1, 2, 3]).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_container_that_is_created_again_gets_its_leases_again() {
+    let mut shop = Shop::new(2).await;
+    let seen = Seen::default();
+    let running = shop.host("a", &seen).await;
+    shop.write(0..10, 1).await;
+    until("delivery", || seen.len() == 10).await;
+    shop.recreate_leases().await;
+    until_async("the leases", || async { shop.lease_documents().await.len() == 2 }).await;
+    // The checkpoints went with the container: everything since the beginning comes again, and nothing is skipped.
+    shop.write(10..20, 1).await;
+    until("delivery", || seen.counts().len() == 20).await;
+    shop.write(0..20, 2).await;
+    until("delivery", || seen.counts().len() == 40).await;
+    running.stop().await.expect("stop");
+    assert!(shop.is_released().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_container_that_is_created_again_with_another_key_is_refused_until_it_fits() {
+    let mut shop = Shop::new(1).await;
+    let (seen, notifications) = (Seen::default(), Notifications::default());
+    let running = shop::start(shop.processor("a").on_notification(notifications.listen()), &seen).await;
+    shop.write(0..3, 1).await;
+    until("delivery", || seen.len() == 3).await;
+    let catalog = shop.engine.catalog();
+    catalog.delete_container("shop", "leases").await.expect("delete");
+    let database = shop.engine.database("shop");
+    database.container("leases").partition_key("/owner").create().await.expect("leases");
+    let sentence = "was deleted and created again with partition key /owner: create it with /id";
+    until("the sentence", || notifications.errors(sentence) > 0).await;
+    shop.recreate_leases().await;
+    shop.write(3..6, 1).await;
+    until("delivery", || seen.counts().len() == 6).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_container_that_is_created_again_gets_the_next_dead_letter() {
+    let mut shop = Shop::new(1).await;
+    let letters = DeadLetter::to(&shop.rejected).after_attempts(1);
+    let builder = shop.processor("a").dead_letter(letters);
+    let processor = builder.build(|_: Changes<Order>, _: Context| async { Err::<(), _>("no".into()) }).expect("build");
+    let running = processor.start().await.expect("start");
+    shop.write(0..1, 1).await;
+    until_async("a dead letter", || async { shop.dead_lettered().await.len() == 1 }).await;
+    shop.engine.catalog().delete_container("shop", "rejected").await.expect("delete");
+    shop.rejected = shop.engine.database("shop").container("rejected").create().await.expect("rejected");
+    shop.write(1..2, 1).await;
+    until_async("the next one", || async { shop.dead_lettered().await == ["o1"] }).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_the_host_looks_for_the_container_ends_it() {
+    let mut shop = Shop::new(1).await;
+    let seen = Seen::default();
+    let processor = shop.processor("a").build({
+        let seen = seen.clone();
+        move |changes: Changes<Order>, ctx: Context| {
+            seen.add(&changes, &ctx);
+            async { Ok(()) }
+        }
+    });
+    let processor = processor.expect("build");
+    let running = processor.start().await.expect("start");
+    shop.write(0..3, 1).await;
+    until("delivery", || seen.len() == 3).await;
+    shop.recreate_orders(1).await;
+    running.stop().await.expect("stop");
+    shop.write(0..3, 2).await;
+    // Whether the host has followed before it was stopped depends on the moment.
+    match processor.start().await {
+        Ok(running) => {
+            until("delivery", || seen.len() == 6).await;
+            running.stop().await.expect("stop");
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ContainerNotFound),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_processor_starts_again_in_the_container_that_its_host_has_followed() {
+    let mut shop = Shop::new(1).await;
+    let seen = Seen::default();
+    let own = seen.clone();
+    let processor = shop.processor("a").build(move |changes: Changes<Order>, ctx: Context| {
+        own.add(&changes, &ctx);
+        async { Ok(()) }
+    });
+    let processor = processor.expect("build");
+    let running = processor.start().await.expect("start");
+    shop.recreate_orders(1).await;
+    shop.write(0..3, 1).await;
+    until("delivery", || seen.len() == 3).await;
+    running.stop().await.expect("stop");
+    shop.write(0..3, 2).await;
+    processor.run_until_caught_up().await.expect("run");
+    assert_eq!(seen.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lag_is_measured_in_the_new_container() {
+    let mut shop = Shop::new(1).await;
+    let seen = Seen::default();
+    let running = shop.host("a", &seen).await;
+    let estimator = Estimator::new("mailer", &shop.orders, &shop.leases).runtime(shop.runtime());
+    let mut lags = estimator.watch(Duration::from_secs(1));
+    assert_eq!(lags.next().await.expect("lag").changes, 0);
+    shop.recreate_orders(2).await;
+    shop.write(0..3, 1).await;
+    until("delivery", || seen.len() == 3).await;
+    running.stop().await.expect("stop");
+    shop.write(0..3, 2).await;
+    loop {
+        match lags.next().await {
+            Ok(lag) if lag.leases.len() == 2 && lag.changes == 3 => break,
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
