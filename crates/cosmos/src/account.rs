@@ -155,16 +155,19 @@ impl Connection {
     /// Uses another client from now on: in all containers or, if one cannot be opened with it, in none.
     async fn replace(&self, client: CosmosClient) -> Result<()> {
         let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
-        let mut ready = Vec::with_capacity(opened.len());
+        let (mut ready, mut missing) = (Vec::with_capacity(opened.len()), Vec::new());
         for named in opened {
             match named.open_in(&client).await {
                 Ok(again) => ready.push((named, again)),
-                // The next call that uses it fails with this error.
-                Err(error) if error.kind() == ErrorKind::ContainerNotFound => {}
+                // The next call that uses it fails with this error. The container may be created again.
+                Err(error) if error.kind() == ErrorKind::ContainerNotFound => missing.push(named),
                 Err(error) => return Err(error),
             }
         }
-        *self.client.write() = client;
+        *self.client.write() = client.clone();
+        for named in missing {
+            named.set_later(client.clone());
+        }
         for (named, again) in ready {
             named.set(again);
         }

@@ -220,10 +220,15 @@ impl CosmosContainer {
         budget: &Budget,
         answer: impl Future<Output = azure_data_cosmos::Result<T>> + Send,
     ) -> Result<T> {
-        match within(budget.limit, answer).await {
+        let answer = match within(budget.limit, answer).await {
             Some(answer) => answer.map_err(|error| failed(call, &self.what(doing), error)),
-            None => Err(timed_out(call, &self.what(doing), budget.limit)),
+            None => return Err(timed_out(call, &self.what(doing), budget.limit)),
+        };
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Forbidden) {
+            // The key may have been replaced while the container was missing: the next call has the new one.
+            drop(Box::pin(self.client.catch_up()).await);
         }
+        answer
     }
 
     /// Performs a request that takes several calls of the SDK, each with the limit of the budget: together they take no

@@ -93,6 +93,10 @@ impl CosmosContainer {
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::RangeGone) && self.is_in_one(range).await {
             answer = self.attempt(request, range, size).await;
         }
+        // A client of the SDK that was made since refuses the positions of a container that was deleted.
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::BadContinuation) {
+            self.check_identity().await?;
+        }
         let (page, etag) = match answer {
             Err(error) if request.mode == Mode::AllVersions => return Err(self.explain_refusal(error).await),
             other => other?,

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use azure_data_cosmos::{ContainerClient, CosmosClient};
 use changefeed_core::Result;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     error::{Call, failed, timed_out},
@@ -14,6 +14,8 @@ use crate::{
 /// The client of the SDK for one container. Shared by all handles to it, also to one that was created again.
 pub(crate) struct NamedClient {
     current: RwLock<ContainerClient>,
+    /// The client of the account that replaced the one of `current` while no container had the name.
+    newer: Mutex<Option<CosmosClient>>,
     database: String,
     container: String,
     limit: Duration,
@@ -23,7 +25,7 @@ impl NamedClient {
     /// The client of the container of this name; opening it again may take `limit`.
     pub(crate) fn new(client: ContainerClient, (database, container): (&str, &str), limit: Duration) -> Self {
         let current = RwLock::new(client);
-        Self { current, database: database.to_owned(), container: container.to_owned(), limit }
+        Self { current, newer: Mutex::default(), database: database.to_owned(), container: container.to_owned(), limit }
     }
 
     /// The client that is in use now.
@@ -45,7 +47,25 @@ impl NamedClient {
 
     /// Uses another client from now on.
     pub(crate) fn set(&self, client: ContainerClient) {
+        *self.newer.lock() = None;
         *self.current.write() = client;
+    }
+
+    /// Uses another client of the account once there is a container: see [`NamedClient::catch_up`].
+    pub(crate) fn set_later(&self, client: CosmosClient) {
+        *self.newer.lock() = Some(client);
+    }
+
+    /// Uses the client of the account that came while no container had the name, if one did.
+    ///
+    /// # Errors
+    /// Those of [`NamedClient::open_in`].
+    pub(crate) async fn catch_up(&self) -> Result<()> {
+        let newer = self.newer.lock().clone();
+        if let Some(client) = newer {
+            self.set(self.open_in(&client).await?);
+        }
+        Ok(())
     }
 }
 

@@ -378,6 +378,7 @@ impl<M, C> ProcessorBuilder<M, C> {
             async_callbacks: self.async_callbacks,
             runtime: self.runtime,
             last: Default::default(),
+            has_started: Default::default(),
         })
     }
 

@@ -1,9 +1,9 @@
 //! The task of a host: it runs to its end, and goes on with another container if the monitored one was deleted and created
 //! again.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
-use changefeed_core::{Container, ErrorKind, Mode, Result, StartFrom};
+use changefeed_core::{Container, ErrorKind, Result};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -12,11 +12,12 @@ use tracing::Instrument;
 
 use crate::{
     host::Host,
-    launch::{Launch, Prepared, Takeover},
+    join::join_bounded,
+    launch::{Launch, Origin, Prepared, START_GRACE, Takeover},
     lease::store::LeaseStore,
     notification::{Failure, Notification},
     notifier::Notifier,
-    runtime::panic_message,
+    runtime::{BoxFuture, panic_message},
 };
 
 /// Runs hosts until the processor is stopped.
@@ -64,74 +65,95 @@ impl HostTask {
                 () = &mut host => return,
                 replacement = self.replacement(&monitored, &missing) => replacement,
             };
+            // Calls that run are waited for, however long: nobody can deliver their changes again.
             signals.stop.cancel();
-            tokio::select! {
-                biased;
-                () = &mut host => {}
-                () = self.launch.runtime.sleep(self.launch.options.stop_deadline) => {
-                    signals.abort.cancel();
-                    host.await;
-                }
-            }
-            let stop = self.launch.signals.stop.clone();
-            next = tokio::select! {
-                biased;
-                () = stop.cancelled() => None,
-                prepared = self.go_on_with(replacement, &store) => Some(prepared),
-            };
+            host.await;
+            next = self.follow(replacement, &store).await;
         }
     }
 
     /// Waits until another container has the name of the monitored one.
     async fn replacement(&self, monitored: &Container, missing: &Notify) -> Container {
-        let mut looked = 0;
         loop {
-            missing.notified().await;
-            if let Some(found) = self.reopen(monitored).await {
-                return found;
+            tokio::select! {
+                biased;
+                () = missing.notified() => {}
+                () = self.without_leases() => {}
             }
-            looked += 1;
-            self.pause(looked).await;
+            let mut failures = 0;
+            loop {
+                match self.launch.reopen(monitored).await {
+                    Ok(Some(found)) => return found,
+                    Ok(None) => break,
+                    // It need not be missing any more when reads fail for another reason, such as a key that was replaced.
+                    Err(_) => failures += 1,
+                }
+                self.pause(failures).await;
+            }
         }
     }
 
-    /// The container of the same store that has the name now, if it is another one. In another store, positions and leases
-    /// are not this processor's.
-    async fn reopen(&self, monitored: &Container) -> Option<Container> {
-        let Launch { runtime, options, .. } = &self.launch;
-        let opening = AssertUnwindSafe(monitored.reopen()).catch_unwind();
-        let found = tokio::select! {
-            biased;
-            found = opening => found.ok()?.ok()?,
-            () = runtime.sleep(options.read_timeout) => return None,
-        };
-        let (old, new) = (monitored.identity(), found.identity());
-        (old.store == new.store && old.container != new.container).then_some(found)
+    /// Completes when the host has had no lease at the end of an expiration interval: it reads nothing then, so that it would
+    /// not notice that the container is missing. All leases may be paused.
+    async fn without_leases(&self) {
+        let Launch { runtime, options, notifier, .. } = &self.launch;
+        loop {
+            runtime.sleep(options.timing.expiration).await;
+            if notifier.record().lock().leases().is_empty() {
+                return;
+            }
+        }
     }
 
-    /// Prepares a host for the container that replaces the monitored one, however often that fails.
-    async fn go_on_with(&self, replacement: Container, old_leases: &LeaseStore) -> Prepared {
-        let Launch { notifier, mode, options, .. } = &self.launch;
+    /// Prepares a host for the container that replaces the monitored one, unless the processor is stopped. A stop waits for
+    /// a moment, so that no bootstrap lock is left behind.
+    async fn follow(&self, replacement: Container, old: &LeaseStore) -> Option<Prepared> {
+        let Launch { runtime, signals, .. } = &self.launch;
+        let mut following = pin!(self.go_on_with(replacement, old));
+        tokio::select! {
+            biased;
+            () = signals.stop.cancelled() => {}
+            prepared = following.as_mut() => return prepared,
+        }
+        tokio::select! {
+            biased;
+            () = signals.abort.cancelled() => {}
+            _ = following => {}
+            () = runtime.sleep(START_GRACE) => {}
+        }
+        None
+    }
+
+    /// Prepares a host for the container that replaces the monitored one, however often that fails; none at a stop.
+    async fn go_on_with(&self, replacement: Container, old: &LeaseStore) -> Option<Prepared> {
+        let Launch { notifier, mode, options, signals, .. } = &self.launch;
         let name = replacement.identity().container_name.clone();
         notifier.notify(Notification::ContainerReplaced { name });
-        delete_free_leases(old_leases).await.unwrap_or_else(|error| tracing::debug!(%error, "old leases stay"));
         let (mut monitored, mut failures) = (replacement, 0);
         loop {
-            let start = start_in_replacement(&options.start, *mode);
-            match self.launch.prepare(&monitored, start, Takeover::AfterExpiration).await {
+            let preparing = async {
+                let origin = Origin::replacement(&options.start, *mode, is_paused(old).await?);
+                self.launch.prepare(&monitored, &origin, Takeover::AfterExpiration).await
+            };
+            let error = match preparing.await {
                 Ok(prepared) => {
                     *self.monitored.lock() = monitored;
-                    return prepared;
+                    // Only now: until then they say whether the processor is paused.
+                    delete_free_leases(old).await.unwrap_or_else(|error| tracing::debug!(%error, "old leases stay"));
+                    return Some(prepared);
                 }
-                Err(error) => {
-                    let gone = error.kind() == ErrorKind::ContainerNotFound;
-                    notifier.notify(Notification::error(None, Failure::Balancer(Arc::new(error))));
-                    failures += 1;
-                    self.pause(failures).await;
-                    if let Some(found) = if gone { self.reopen(&monitored).await } else { None } {
-                        monitored = found;
-                    }
-                }
+                Err(error) => error,
+            };
+            let gone = error.kind() == ErrorKind::ContainerNotFound;
+            notifier.notify(Notification::error(None, Failure::Balancer(Arc::new(error))));
+            failures += 1;
+            tokio::select! {
+                biased;
+                () = signals.stop.cancelled() => return None,
+                () = self.pause(failures) => {}
+            }
+            if gone && let Ok(Some(found)) = self.launch.reopen(&monitored).await {
+                monitored = found;
             }
         }
     }
@@ -143,30 +165,35 @@ impl HostTask {
     }
 }
 
-/// Where the processor begins in a container that was created while it ran: all that is in there came after its start.
-/// All versions cannot be read from the beginning.
-fn start_in_replacement(start: &StartFrom, mode: Mode) -> StartFrom {
-    match (start, mode) {
-        (StartFrom::Time(time), _) => StartFrom::Time(*time),
-        (_, Mode::AllVersions) => StartFrom::Now,
-        (StartFrom::Beginning | StartFrom::Now | StartFrom::Continuation(_), _) => StartFrom::Beginning,
-    }
+/// Whether an operator has paused the whole processor.
+async fn is_paused(store: &LeaseStore) -> Result<bool> {
+    let listing = store.list().await?;
+    let mut leases = listing.leases.iter().filter(|lease| !lease.document.is_gone()).peekable();
+    Ok(leases.peek().is_some() && leases.all(|lease| lease.document.is_paused()))
 }
 
-/// Deletes leases of a container that does not exist any more, unless a host owns them. Hosts that own none learn from it
-/// that something has happened: a hole in the key space makes them look at the container.
+/// Deletes leases of a container that does not exist any more, unless a host owns them. Hosts that have not noticed see a
+/// hole in the key space, and look at the container.
 async fn delete_free_leases(store: &LeaseStore) -> Result<()> {
     let prefix = store.prefix();
     for id in [prefix.info_id(), prefix.time_id()] {
         let field = store.partition_key_field(&id);
         if let Some(item) = store.read_raw(&id, field.as_deref()).await? {
-            store.delete_raw(&id, field.as_deref(), &item.etag).await?;
+            another_was_faster(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;
         }
     }
-    for lease in store.list().await?.leases.iter().filter(|lease| lease.document.owner.is_none()) {
-        store.delete(lease).await?;
+    let listing = store.list().await?;
+    let free = listing.leases.iter().filter(|lease| lease.document.owner.is_none());
+    let deleting = free.map(|lease| -> BoxFuture<'_, _> { Box::pin(store.delete(lease)) });
+    join_bounded(deleting.collect()).await.into_iter().try_for_each(another_was_faster)
+}
+
+/// Another host deletes the same leases, and an owner that is late may have taken one back.
+fn another_was_faster(deleted: Result<()>) -> Result<()> {
+    match deleted {
+        Err(error) if matches!(error.kind(), ErrorKind::ItemNotFound | ErrorKind::PreconditionFailed) => Ok(()),
+        other => other,
     }
-    Ok(())
 }
 
 /// Notes the death of a host whose task is dropped.
@@ -177,21 +204,5 @@ impl Drop for NoteDeath {
         if let Some(notifier) = self.0.take() {
             notifier.dropped();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use changefeed_core::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn a_replacement_is_read_from_its_beginning_unless_the_user_named_a_time() {
-        let time = StartFrom::Time(Timestamp::from_millis(7));
-        assert_eq!(start_in_replacement(&StartFrom::Now, Mode::LatestVersion), StartFrom::Beginning);
-        assert_eq!(start_in_replacement(&StartFrom::Beginning, Mode::LatestVersion), StartFrom::Beginning);
-        assert_eq!(start_in_replacement(&time, Mode::LatestVersion), time);
-        assert_eq!(start_in_replacement(&StartFrom::Now, Mode::AllVersions), StartFrom::Now);
     }
 }

@@ -1,8 +1,9 @@
 //! Prepares the host of a processor: when it starts, and again for a monitored container that was created again.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use changefeed_core::{Container, Mode, Result, StartFrom};
+use changefeed_core::{Container, Continuation, Error, ErrorKind, FeedRange, Lsn, Mode, Result, StartFrom};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     delivery::dead_letter::DeadLetter,
     host::bootstrap::Bootstrap,
     lease::{
+        document::{StartPosition, StartPositions},
         host_context::{HostContext, StopReport},
         prefix::LeasePrefix,
         session::Session,
@@ -27,11 +29,15 @@ use crate::{
         retry::RetryBackend,
         timeout::{Limits, TimeoutBackend},
     },
+    tools::control::{Control, Scope, SeekTo},
 };
 
 /// For so long a start repeats a single request: it may be one under the bootstrap lock, which becomes stale. Then all of the
 /// bootstrap is repeated.
 pub(crate) const REQUEST_RETRY: Duration = Duration::from_secs(3);
+
+/// For so long a start that is not wanted any more may go on: leases are created under a lock that others wait for.
+pub(crate) const START_GRACE: Duration = Duration::from_secs(5);
 
 /// When leases of an owner that does not renew them are taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,34 @@ pub(crate) enum Takeover {
     AfterExpiration,
     /// As soon as they have expired by the store's clock.
     ByStoreTime,
+}
+
+/// Where leases begin that do not exist yet.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    start: StartFrom,
+    /// Whether nobody may work on them until an operator resumes them.
+    paused: bool,
+    /// Whether the container was created while the processor ran: nothing in it may be left out.
+    replaces: bool,
+}
+
+impl Origin {
+    /// Those of a processor that starts.
+    pub(crate) fn first(start: &StartFrom) -> Self {
+        Self { start: start.clone(), paused: false, replaces: false }
+    }
+
+    /// Those in a container that was created while the processor ran: all that is in there came after its start. All
+    /// versions cannot be read from the beginning.
+    pub(crate) fn replacement(start: &StartFrom, mode: Mode, paused: bool) -> Self {
+        let start = match (start, mode) {
+            (StartFrom::Time(time), _) => StartFrom::Time(*time),
+            (_, Mode::AllVersions) => StartFrom::Now,
+            (StartFrom::Beginning | StartFrom::Now | StartFrom::Continuation(_), _) => StartFrom::Beginning,
+        };
+        Self { start, paused, replaces: true }
+    }
 }
 
 /// What a host is made of, apart from the container that it monitors.
@@ -68,18 +102,37 @@ pub(crate) struct Prepared {
 }
 
 impl Launch {
-    /// Makes sure that the leases exist, with `start` for those that do not, and prepares a host for them.
+    /// The container of the same store that has the name now; none if it is still this one. In another store, positions and
+    /// leases are not this processor's.
+    ///
+    /// # Errors
+    /// `ContainerNotFound` if there is none, `Timeout`, and those of the store.
+    pub(crate) async fn reopen(&self, monitored: &Container) -> Result<Option<Container>> {
+        let error = |kind, problem: &str| {
+            Error::new(kind, format!("open container {} again: {problem}", monitored.identity().container_name))
+        };
+        let opening = AssertUnwindSafe(monitored.reopen()).catch_unwind();
+        let opened = tokio::select! {
+            biased;
+            opened = opening => opened.unwrap_or_else(|_| Err(error(ErrorKind::Unavailable, "the store panicked"))),
+            () = self.runtime.sleep(self.options.read_timeout) => Err(error(ErrorKind::Timeout, "no answer")),
+        };
+        let found = match opened {
+            // Nobody can open it by its name.
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
+            opened => opened?,
+        };
+        let (old, new) = (monitored.identity(), found.identity());
+        Ok((old.store == new.store && old.container != new.container).then_some(found))
+    }
+
+    /// Makes sure that the leases exist, with `origin` for those that do not, and prepares a host for them.
     ///
     /// # Errors
     /// `InvalidArgument` if the lease container or its leases do not fit, and those of the stores.
-    pub(crate) async fn prepare(
-        &self,
-        monitored: &Container,
-        start: StartFrom,
-        takeover: Takeover,
-    ) -> Result<Prepared> {
+    pub(crate) async fn prepare(&self, monitored: &Container, origin: &Origin, takeover: Takeover) -> Result<Prepared> {
         let Self { runtime, notifier, .. } = self;
-        let options = Options { start, ..self.options.clone() };
+        let options = Options { start: origin.start.clone(), ..self.options.clone() };
         let limit = options.timing.request();
         let host_limits = HostLimits::new(&options, runtime);
         let charged =
@@ -105,11 +158,15 @@ impl Launch {
             runtime,
             start: &options.start,
             mode: self.mode,
+            paused: origin.paused,
         };
         let process = runtime.process().filter(|_| leases.capabilities().in_process);
         let session = Session::new(process, runtime.random());
-        let store = LeaseStore::new(leases, prefix)?.of_process(session.process());
+        let store = LeaseStore::new(leases.clone(), prefix)?.of_process(session.process());
         let start_positions = bootstrap.run_within(options.start_timeout).await?;
+        if origin.replaces && origin.start == StartFrom::Beginning {
+            self.rewind(&feed, &leases, &store, &start_positions).await?;
+        }
         let store = match takeover {
             Takeover::AfterExpiration => store,
             Takeover::ByStoreTime => store.with_store_time().await?,
@@ -141,5 +198,47 @@ impl Launch {
             stop_report: self.stop_report.clone(),
         });
         Ok(Prepared { context, monitored: monitored.clone(), missing })
+    }
+
+    /// Moves leases to the beginning that another host has created at a later position: one that started for the first time
+    /// on the new container, and did not know that the processor ran before. An operator who has moved them decides.
+    async fn rewind(
+        &self,
+        monitored: &Container,
+        leases: &Container,
+        store: &LeaseStore,
+        positions: &StartPositions,
+    ) -> Result<()> {
+        let zero = Continuation::after(Lsn::ZERO, monitored.identity().container);
+        let is_later = |position: StartPosition| match position {
+            StartPosition::Beginning => false,
+            StartPosition::Continuation(token) => token != zero.token(),
+            StartPosition::Time(_) => true,
+        };
+        if !positions.of(&FeedRange::full()).into_iter().any(is_later) {
+            return Ok(());
+        }
+        if store.list().await?.leases.iter().any(|lease| lease.document.generation() > 0) {
+            return Ok(());
+        }
+        let control = Control::new(&self.name, monitored, leases).runtime(Arc::clone(&self.runtime));
+        control.seek(SeekTo::Beginning, Scope::All).apply().await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use changefeed_core::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_replacement_is_read_from_its_beginning_unless_the_user_named_a_time() {
+        let time = StartFrom::Time(Timestamp::from_millis(7));
+        let start = |start: &StartFrom, mode| Origin::replacement(start, mode, false).start;
+        assert_eq!(start(&StartFrom::Now, Mode::LatestVersion), StartFrom::Beginning);
+        assert_eq!(start(&StartFrom::Beginning, Mode::LatestVersion), StartFrom::Beginning);
+        assert_eq!(start(&time, Mode::LatestVersion), time);
+        assert_eq!(start(&StartFrom::Now, Mode::AllVersions), StartFrom::Now);
     }
 }

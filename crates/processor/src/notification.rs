@@ -94,10 +94,12 @@ pub enum Notification {
         /// For how long.
         running: Duration,
     },
-    /// The monitored container was deleted and another one created with its name. The host stops its work on the old one,
-    /// creates leases for the new one unless there are some, and goes on there from the beginning: everything in it is
-    /// newer than the processor. If [`ProcessorBuilder::start_from`](crate::ProcessorBuilder::start_from) names a time, that
-    /// counts; with all versions it goes on from now.
+    /// The monitored container was deleted and another one created with its name. The host ends its work on the old one: a
+    /// running delegate call is waited for, a batch that waits for a retry is dropped, since the old container cannot be read
+    /// any more. Then it creates leases for the new one unless there are some, and goes on there from the beginning:
+    /// everything in it is newer than the processor. If
+    /// [`ProcessorBuilder::start_from`](crate::ProcessorBuilder::start_from) names a time, that counts; with all versions it
+    /// goes on from now. If all leases were paused, the new ones are.
     ContainerReplaced {
         /// The name of both.
         name: String,

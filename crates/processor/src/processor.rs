@@ -3,8 +3,10 @@
 use std::{
     fmt,
     pin::{Pin, pin},
-    sync::Arc,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use changefeed_core::{Container, Error, ErrorKind, Mode, Result};
@@ -17,7 +19,7 @@ use crate::{
     delegate::Delegate,
     host::bootstrap::Bootstrap,
     host_task::HostTask,
-    launch::{Launch, REQUEST_RETRY, Takeover},
+    launch::{Launch, Origin, Prepared, REQUEST_RETRY, START_GRACE, Takeover},
     lease::{host_context::StopReport, prefix::LeasePrefix, signals::Signals, store::LeaseStore},
     metrics::{HostMetrics, health::HealthGauges},
     notifier::{AsyncCallback, Callback, Notifier},
@@ -26,9 +28,6 @@ use crate::{
     runtime::{BoxFuture, Runtime, TokioRuntime},
     store::retry::RetryBackend,
 };
-
-/// For so long a start that is not wanted any more may go on: leases are created under a lock that others wait for.
-const START_GRACE: Duration = Duration::from_secs(5);
 
 /// A change feed processor, ready to be started. See
 /// [`ProcessorBuilder`](crate::ProcessorBuilder) for its options.
@@ -68,6 +67,8 @@ pub struct Processor {
     pub(crate) runtime: Option<Arc<dyn Runtime>>,
     /// Fires when the host that was started last has ended.
     pub(crate) last: Mutex<Option<CancellationToken>>,
+    /// Whether a host has been started: changes of a container that is created after that are never left out.
+    pub(crate) has_started: AtomicBool,
 }
 
 impl Processor {
@@ -88,6 +89,7 @@ impl Processor {
             runtime: &runtime,
             start: &self.options.start,
             mode: self.mode,
+            paused: false,
         };
         bootstrap.check().await
     }
@@ -197,9 +199,11 @@ impl Processor {
         };
         let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
         let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
-        let (monitored, start) = (self.monitored(), self.options.start.clone());
-        let first = match launch.prepare(&monitored, start, takeover).instrument(span).await {
-            Ok(prepared) => prepared,
+        let first = match self.prepare(&launch, takeover).instrument(span).await {
+            Ok(prepared) => {
+                self.has_started.store(true, Ordering::Release);
+                prepared
+            }
             Err(error) => {
                 notifier.stopped();
                 tokio::select! {
@@ -226,6 +230,23 @@ impl Processor {
             stop_deadline: self.options.stop_deadline,
             stop_report,
         })
+    }
+
+    /// Prepares a host, for the container that has the name of the monitored one now if that was deleted.
+    async fn prepare(&self, launch: &Launch, takeover: Takeover) -> Result<Prepared> {
+        let (monitored, start) = (self.monitored(), &self.options.start);
+        let error = match launch.prepare(&monitored, &Origin::first(start), takeover).await {
+            Err(error) if error.kind() == ErrorKind::ContainerNotFound => error,
+            prepared => return prepared,
+        };
+        let Ok(Some(found)) = launch.reopen(&monitored).await else { return Err(error) };
+        let origin = match self.has_started.load(Ordering::Acquire) {
+            true => Origin::replacement(start, self.mode, false),
+            false => Origin::first(start),
+        };
+        let prepared = launch.prepare(&found, &origin, takeover).await?;
+        *self.monitored.lock() = found;
+        Ok(prepared)
     }
 }
 

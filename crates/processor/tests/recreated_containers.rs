@@ -3,12 +3,13 @@
 mod shop;
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use changefeed::{
-    Changes, Context, DeadLetter, Estimator, Notification, Processor, Versions,
+    Changes, Context, DeadLetter, Estimator, Explain, Notification, Processor, Scope, Versions,
     core::{ErrorKind, StartFrom},
 };
 use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
@@ -244,6 +245,93 @@ async fn a_processor_starts_again_in_the_container_that_its_host_has_followed() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_processor_that_ran_before_delivers_all_of_a_container_that_was_created_since() {
+    let mut shop = Shop::new(1).await;
+    let seen = Seen::default();
+    let own = seen.clone();
+    let processor =
+        shop.processor("a").start_from(StartFrom::Now).build(move |changes: Changes<Order>, ctx: Context| {
+            own.add(&changes, &ctx);
+            async { Ok(()) }
+        });
+    let processor = processor.expect("build");
+    // What is there before the first start is not asked for, in a container that was created again, either.
+    shop.recreate_orders(1).await;
+    shop.write(0..3, 1).await;
+    processor.start().await.expect("start").stop().await.expect("stop");
+    shop.recreate_orders(1).await;
+    shop.write(0..3, 2).await;
+    processor.run_until_caught_up().await.expect("run");
+    assert!(seen.len() == 3 && seen.counts().keys().all(|(_, version)| *version == 2), "{:?}", seen.counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_new_on_the_new_container_makes_nobody_skip_what_is_in_it() {
+    let mut shop = Shop::new(2).await;
+    let (old, new) = (Seen::default(), Seen::default());
+    let from_now = |shop: &Shop, name: &str| shop.processor(name).start_from(StartFrom::Now);
+    let running = shop::start(from_now(&shop, "a"), &old).await;
+    // It looks once, finds nothing, and waits a moment before it looks again.
+    shop.engine.catalog().delete_container("shop", "orders").await.expect("delete");
+    pass(Duration::from_millis(10)).await;
+    let again = shop.engine.database("shop").container("orders").partition_key("/customer").ranges(2);
+    shop.orders = again.create().await.expect("orders");
+    shop.write(0..20, 1).await;
+    // It creates the leases, and begins now: it does not know that the processor ran before.
+    let second = shop::start(from_now(&shop, "b"), &new).await;
+    shop.write(20..30, 1).await;
+    until("delivery", || old.counts().into_keys().chain(new.counts().into_keys()).collect::<BTreeSet<_>>().len() == 30)
+        .await;
+    running.stop().await.expect("stop");
+    second.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_processor_stays_paused_in_the_new_container() {
+    let mut shop = Shop::new(2).await;
+    let seen = Seen::default();
+    let running = shop.host("a", &seen).await;
+    shop.write(0..10, 1).await;
+    until("delivery", || seen.len() == 10).await;
+    shop.control().pause(Scope::All).await.expect("pause");
+    until("the leases to be given up", || running.owned_leases().is_empty()).await;
+    shop.recreate_orders(3).await;
+    shop.write(0..10, 2).await;
+    // Nothing reads, so nothing fails: it finds out by looking.
+    until_async("the new leases", || async { shop.lease_documents().await.len() == 3 }).await;
+    pass(shop::TIMING.expiration * 2).await;
+    assert_eq!(seen.len(), 10, "it is paused");
+    assert_eq!(shop.control().resume(Scope::All).await.expect("resume").len(), 3);
+    until("delivery", || seen.len() == 20).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_lived_job_is_not_done_while_leases_are_missing() {
+    let mut shop = Shop::new(2).await;
+    let seen = Seen::default();
+    let (own, runtime) = (seen.clone(), shop.runtime());
+    let processor = shop.processor("a").build(move |changes: Changes<Order>, ctx: Context| {
+        let (own, runtime) = (own.clone(), Arc::clone(&runtime));
+        async move {
+            runtime.sleep(Duration::from_millis(100)).await;
+            own.add(&changes, &ctx);
+            Ok(())
+        }
+    });
+    let processor = processor.expect("build");
+    shop.write(0..10, 1).await;
+    let trouble = async {
+        until_async("the leases", || async { shop.lease_documents().await.len() == 2 }).await;
+        shop.recreate_leases().await;
+    };
+    let (ran, ()) = tokio::join!(processor.run_until_caught_up(), trouble);
+    ran.expect("run");
+    assert_eq!(seen.counts().len(), 10);
+    assert_eq!(shop.lease_documents().await.len(), 2, "the leases are there again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lag_is_measured_in_the_new_container() {
     let mut shop = Shop::new(1).await;
     let seen = Seen::default();
@@ -251,6 +339,9 @@ async fn the_lag_is_measured_in_the_new_container() {
     let estimator = Estimator::new("mailer", &shop.orders, &shop.leases).runtime(shop.runtime());
     let mut lags = estimator.watch(Duration::from_secs(1));
     assert_eq!(lags.next().await.expect("lag").changes, 0);
+    // Those who look were there before, too.
+    let explain = Explain::new("mailer", &shop.orders, &shop.leases).runtime(shop.runtime());
+    let control = shop.control();
     shop.recreate_orders(2).await;
     shop.write(0..3, 1).await;
     until("delivery", || seen.len() == 3).await;
@@ -262,4 +353,7 @@ async fn the_lag_is_measured_in_the_new_container() {
             Ok(_) | Err(_) => {}
         }
     }
+    assert_eq!(estimator.lag().await.expect("lag").changes, 3);
+    assert_eq!(explain.leases().await.expect("explain").len(), 2);
+    assert_eq!(control.pause(Scope::All).await.expect("pause").len(), 2);
 }

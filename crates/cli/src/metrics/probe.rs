@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use changefeed::{Health, HostState, LeaseHealth, OwnedLease};
-use changefeed_core::Container;
+use changefeed_core::{Container, ErrorKind, Result};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -78,20 +78,26 @@ impl Probe {
     /// Whether the host has started and its stores answer, and the answer to `/readyz`.
     pub(crate) async fn readiness(&self) -> (bool, Value) {
         let phase = self.phase.lock().clone();
-        let containers = match phase {
+        let mut containers = match phase {
             Phase::Starting => return (false, shown("starting", &[])),
             Phase::Stopping => return (false, shown("stopping", &[])),
             Phase::Running(containers) => containers,
         };
         let mut problems = Vec::new();
-        for container in &containers {
-            let name = &container.identity().container_name;
-            match clock::within(PATIENCE, container.feed_ranges()).await {
-                None => problems.push(format!("the store of {name} does not answer")),
-                Some(Err(error)) => problems.push(format!("the store of {name}: {}", error.kind())),
-                Some(Ok(_)) => {}
+        for container in &mut containers {
+            match clock::within(PATIENCE, answers(container)).await {
+                None => problems.push(format!("the store of {} does not answer", container.identity().container_name)),
+                Some(Err(error)) => {
+                    problems.push(format!("the store of {}: {}", container.identity().container_name, error.kind()));
+                }
+                Some(Ok(())) => {}
             }
         }
+        let mut phase = self.phase.lock();
+        if let Phase::Running(_) = &*phase {
+            *phase = Phase::Running(containers);
+        }
+        drop(phase);
         (problems.is_empty(), shown(if problems.is_empty() { "ready" } else { "not ready" }, &problems))
     }
 
@@ -100,6 +106,17 @@ impl Probe {
         let (reply, answer) = oneshot::channel();
         self.questions.try_send(reply).ok()?;
         clock::within(PATIENCE, answer).await?.ok()
+    }
+}
+
+/// Whether the store of a container answers. The host follows a container that was deleted and created again.
+async fn answers(container: &mut Container) -> Result<()> {
+    match container.feed_ranges().await {
+        Err(error) if error.kind() == ErrorKind::ContainerNotFound => {
+            *container = container.reopen().await?;
+            container.feed_ranges().await.map(drop)
+        }
+        answered => answered.map(drop),
     }
 }
 

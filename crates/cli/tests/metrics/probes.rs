@@ -1,5 +1,6 @@
 //! `/healthz` and `/readyz` of a host.
 
+use changefeed::remote::EMULATOR_KEY;
 use serde_json::Value;
 
 use crate::{http::get, process::eventually, scrape::Observed};
@@ -21,6 +22,24 @@ fn a_host_is_ready_once_it_has_started_and_no_longer_when_its_store_is_gone() {
     assert_eq!(said["status"], "not ready", "{said}");
     assert!(said["problems"][0].as_str().unwrap().starts_with("the store of orders"), "{said}");
     assert_eq!(probe(&observed, "/healthz").unwrap().0, 200, "a restart of the host would not help");
+}
+
+#[test]
+fn a_host_that_follows_a_container_that_was_created_again_is_ready_again() {
+    let observed = Observed::start(&["--print"]);
+    eventually("readiness", || probe(&observed, "/readyz").is_some_and(|(status, _)| status == 200));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = changefeed::remote::Server::connect(&observed.shop.store(), EMULATOR_KEY).unwrap();
+        server.catalog().delete_container("shop", "orders").await.unwrap();
+        eventually("the container being missed", || {
+            probe(&observed, "/readyz").is_some_and(|(status, _)| status == 503)
+        });
+        server.database("shop").container("orders").partition_key("/customer").create().await.unwrap();
+    });
+    eventually("readiness", || probe(&observed, "/readyz").is_some_and(|(status, _)| status == 200));
+    observed.shows("changefeed_processor_lag_leases{processor=\"mailer\",state=\"owned\"} 1");
+    observed.host.stop();
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What goes wrong with an account while a host runs: a key that is rotated, an endpoint that cannot be reached. The error
 //! says so, requests are few meanwhile, the host carries on by itself, and nothing is lost.
 
+use std::time::Duration;
+
 use changefeed::{
     core::ErrorKind,
     remote::{EMULATOR_KEY, Server as Client},
@@ -112,6 +114,32 @@ async fn a_container_that_is_created_again_is_named_and_the_host_carries_on() {
     client.database("shop").container("orders").create().await.unwrap();
     stage.write(EMULATOR_KEY, 1..3).await;
     stage.complains(&["read changes of shop/orders", "another container has its name: open it again"]).await;
+    stage.delivers(2).await;
+    running.stop().await.unwrap();
+    assert_eq!(stage.seen.ids(), ["0", "1", "2"]);
+}
+
+/// The SDK's client keeps its key for good, and no container could be opened with the other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_rotated_while_the_container_is_missing_counts_once_it_is_there_again() {
+    let stage = Stage::new().await;
+    keys(&stage, &[EMULATOR_KEY, SECONDARY]).await;
+    let account = stage.connect().await;
+    let running = stage.host(&account).await;
+    stage.write(EMULATOR_KEY, 0..1).await;
+    stage.delivers(0).await;
+    let client = Client::connect(&stage.endpoint(), SECONDARY).unwrap();
+    client.catalog().delete_container("shop", "orders").await.unwrap();
+    let own = account.clone();
+    on_sdk(async move { own.replace_key(SECONDARY).await }).await.unwrap();
+    stage.folder.write("keys", SECONDARY);
+    stage.server().signal("HUP");
+    let old = Client::connect(&stage.endpoint(), EMULATOR_KEY).unwrap().database("shop");
+    while old.container("orders").open().await.unwrap_err().kind() == ErrorKind::ContainerNotFound {
+        pass(Duration::from_millis(20)).await;
+    }
+    client.database("shop").container("orders").create().await.unwrap();
+    stage.write(SECONDARY, 1..3).await;
     stage.delivers(2).await;
     running.stop().await.unwrap();
     assert_eq!(stage.seen.ids(), ["0", "1", "2"]);

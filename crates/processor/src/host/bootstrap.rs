@@ -42,6 +42,8 @@ pub(crate) struct Bootstrap<'a> {
     pub(crate) start: &'a StartFrom,
     /// What the processor wants to see.
     pub(crate) mode: Mode,
+    /// Whether new leases are paused.
+    pub(crate) paused: bool,
 }
 
 /// Whether all hosts know where a new lease begins.
@@ -57,7 +59,7 @@ impl<'a> Bootstrap<'a> {
     /// That of a host that runs.
     pub(crate) fn of(context: &'a HostContext) -> Self {
         let HostContext { name, store, monitored, runtime, options, mode, .. } = context;
-        Self { name, store, monitored, runtime, start: &options.start, mode: *mode }
+        Self { name, store, monitored, runtime, start: &options.start, mode: *mode, paused: false }
     }
 
     /// Runs as [`Bootstrap::run`] does, and again while a store is unavailable or throttled, until `timeout` has passed.
@@ -328,6 +330,9 @@ impl<'a> Bootstrap<'a> {
             (Some(StartPosition::Continuation(token)), _) => document.continuation = Some(token),
             (Some(position), Start::Written) => document.set_start(&position),
             _ => {}
+        }
+        if self.paused {
+            document.set_paused(true);
         }
         self.ensure(&document.id, document.partition_key.as_deref(), document.to_json(), until).await.map(drop)
     }

@@ -146,18 +146,13 @@ impl Estimator {
     pub fn watch(&self, interval: Duration) -> LagWatch {
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let (sender, receiver) = watch::channel(None);
-        let mut processor = self.processor.clone();
+        let processor = self.processor.clone();
         let name = format!("estimator[{}]", processor.name);
         let clock = Arc::clone(&runtime);
         let mut gauges = LagGauges::new(&processor.name, self.lease_metrics);
         let task = async move {
             loop {
                 let lag = measure(&processor, &*clock).await.map_err(Arc::new);
-                // A host that has followed a container which was created again deletes the leases of the old one.
-                let gone = [ErrorKind::ContainerNotFound, ErrorKind::ItemNotFound];
-                if lag.as_ref().is_err_and(|error| gone.contains(&error.kind())) {
-                    processor.reopen().await;
-                }
                 record(&mut gauges, &lag);
                 sender.send_replace(Some(lag));
                 let pause = clock.sleep(interval);

@@ -66,16 +66,6 @@ pub(crate) struct Backlog {
 }
 
 impl ProcessorRef {
-    /// Uses the containers that have these names now, if they were deleted and created again.
-    pub(crate) async fn reopen(&mut self) {
-        for container in [&mut self.monitored, &mut self.leases] {
-            match container.reopen().await {
-                Ok(found) if found.identity().store == container.identity().store => *container = found,
-                _ => {}
-            }
-        }
-    }
-
     pub(crate) fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
         Self { name: name.to_owned(), monitored: monitored.clone(), leases: leases.clone() }
     }
@@ -90,19 +80,41 @@ impl ProcessorRef {
         Ok(self.store()?.of_process(process))
     }
 
-    /// Looks at everything.
+    /// Looks at everything: in the containers that have these names now, if one was deleted and created again. A host that has
+    /// followed them deletes the leases of the old one.
     ///
     /// # Errors
     /// `ItemNotFound` if no host of this processor was ever started, and those of the stores.
     pub(crate) async fn snapshot(&self) -> Result<Snapshot> {
-        self.snapshot_of(self.store()?).await
+        self.snapshot_with(Self::store).await
     }
 
-    /// Looks at everything, with leases as `store` lists them.
+    /// Looks at everything, with owners that are known to have ended.
     ///
     /// # Errors
     /// As for [`ProcessorRef::snapshot`].
-    pub(crate) async fn snapshot_of(&self, store: LeaseStore) -> Result<Snapshot> {
+    pub(crate) async fn snapshot_seen_from(&self, runtime: &dyn Runtime) -> Result<Snapshot> {
+        self.snapshot_with(|processor| processor.store_seen_from(runtime)).await
+    }
+
+    async fn snapshot_with(&self, store: impl Fn(&Self) -> Result<LeaseStore>) -> Result<Snapshot> {
+        let error = match self.snapshot_of(store(self)?).await {
+            Err(error) if matches!(error.kind(), ErrorKind::ContainerNotFound | ErrorKind::ItemNotFound) => error,
+            looked => return looked,
+        };
+        let now = Self {
+            name: self.name.clone(),
+            monitored: current(&self.monitored).await,
+            leases: current(&self.leases).await,
+        };
+        let same = |one: &Container, other: &Container| one.identity().container == other.identity().container;
+        match same(&now.monitored, &self.monitored) && same(&now.leases, &self.leases) {
+            true => Err(error),
+            false => now.snapshot_of(store(&now)?).await,
+        }
+    }
+
+    async fn snapshot_of(&self, store: LeaseStore) -> Result<Snapshot> {
         let listing = store.list().await?;
         let info = read_info(&store).await?;
         if info.is_none() && listing.leases.is_empty() && listing.broken.is_empty() {
@@ -129,6 +141,14 @@ impl ProcessorRef {
             names => message.push_str(&format!("; existing processors are: {}", names.join(", "))),
         }
         Ok(Error::new(ErrorKind::ItemNotFound, message))
+    }
+}
+
+/// The container of the same store that has the name now; this one, if there is none.
+async fn current(container: &Container) -> Container {
+    match container.reopen().await {
+        Ok(found) if found.identity().store == container.identity().store => found,
+        _ => container.clone(),
     }
 }
 

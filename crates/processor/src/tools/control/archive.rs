@@ -1,6 +1,6 @@
 //! The archive of a processor: all its documents as one JSON text, to be kept or moved.
 
-use changefeed_core::{Error, ErrorKind, Result};
+use changefeed_core::{ContainerIdentity, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -114,29 +114,29 @@ impl Control {
     /// # Errors
     /// `ItemNotFound` if there is no such processor, `Corrupt` if a document is not JSON, and those of the stores.
     pub async fn export(&self) -> Result<LeaseArchive> {
-        let store = self.processor.store()?;
         // Says which processors there are if there is none of this name.
-        self.snapshot().await?;
+        let snapshot = self.snapshot().await?;
+        let store = &snapshot.store;
         let info_id = store.prefix().info_id();
         let info = store.read_raw(&info_id, store.partition_key_field(&info_id).as_deref()).await?;
         let info = info.map(|item| document(item.id.as_str(), &item.body)).transpose()?;
         let mut items = store.container().list(&store.prefix().leases()).await?;
         items.sort_by(|a, b| a.id.cmp(&b.id));
         let leases = items.iter().map(|item| document(item.id.as_str(), &item.body)).collect::<Result<_>>()?;
-        let (processor, monitored) = (self.processor.name.clone(), self.monitored());
+        let (processor, monitored) = (self.processor.name.clone(), archived(snapshot.monitored.identity()));
         let (format, dialect) = (FORMAT.to_owned(), DIALECT.to_owned());
         Ok(LeaseArchive { format, version: VERSION, dialect, processor, monitored, info, leases })
     }
+}
 
-    pub(super) fn monitored(&self) -> ArchivedContainer {
-        let identity = self.processor.monitored.identity();
-        ArchivedContainer {
-            store: identity.store.as_str().to_owned(),
-            account_host: identity.account_host.clone(),
-            database: identity.database_name.clone(),
-            container: identity.container_name.clone(),
-            resource_id: identity.container.to_string(),
-        }
+/// How an archive names a container.
+pub(super) fn archived(identity: &ContainerIdentity) -> ArchivedContainer {
+    ArchivedContainer {
+        store: identity.store.as_str().to_owned(),
+        account_host: identity.account_host.clone(),
+        database: identity.database_name.clone(),
+        container: identity.container_name.clone(),
+        resource_id: identity.container.to_string(),
     }
 }
 

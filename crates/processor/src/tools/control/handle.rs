@@ -97,7 +97,7 @@ impl Control {
 
     /// Everything that is stored about the processor, with owners that are known to be dead.
     pub(super) async fn snapshot(&self) -> Result<Snapshot> {
-        self.processor.snapshot_of(self.lease_store()?).await
+        self.processor.snapshot_seen_from(&*self.clock()).await
     }
 
     pub(super) fn clock(&self) -> Arc<dyn Runtime> {

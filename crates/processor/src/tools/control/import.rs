@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    archive::LeaseArchive,
+    archive::{LeaseArchive, archived},
     handle::Control,
     liveness::{OwnerState, owner_state},
     seek::{Position, position},
@@ -169,7 +169,7 @@ impl Import {
     }
 
     fn check_store(&self) -> Result<()> {
-        let (from, to) = (&self.archive.monitored, self.control.monitored());
+        let (from, to) = (&self.archive.monitored, archived(self.control.processor.monitored.identity()));
         let same = from.store == to.store && from.resource_id == to.resource_id;
         if same || self.other_store {
             return Ok(());
