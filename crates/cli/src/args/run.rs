@@ -117,11 +117,11 @@ pub(crate) struct DelegateArgs {
     pub(crate) copy_to: Option<String>,
 
     /// File with the key of that other server [default: the key of --store]
-    #[arg(long, value_name = "FILE", env = "CHANGEFEED_COPY_KEY_FILE", requires = "copy_to", hide_env_values = true)]
+    #[arg(long, value_name = "FILE", requires = "copy_to", conflicts_with_all = ["print", "exec", "webhook"])]
     pub(crate) copy_key_file: Option<PathBuf>,
 
     /// Allows plain http:// and receivers in private networks and on this machine
-    #[arg(long, requires = "webhook")]
+    #[arg(long, requires = "webhook", conflicts_with_all = ["print", "exec", "copy_to"])]
     pub(crate) allow_private: bool,
 }
 

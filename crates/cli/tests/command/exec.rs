@@ -70,6 +70,13 @@ fn a_command_that_prints_garbage_fails_and_says_why() {
         Some(2),
         "--results needs --exec"
     );
+    // An option of another delegate is not ignored silently.
+    for (option, needs) in [("--allow-private", "--webhook"), ("--copy-key-file=key", "--copy-to")] {
+        for delegate in [&["--print"][..], &["--exec", "cat"]] {
+            let output = shop.run(&["run"], &[delegate, &[option, "--once", "--log", "off"]].concat());
+            assert_eq!(output.status.code(), Some(2), "{option} needs {needs}, {delegate:?}");
+        }
+    }
     let more =
         ["--exec", "echo hello", "--results", "--once", "--from", "beginning", "--dead-letters", "shop/rejected"];
     let more = [&more[..], &["--dead-letter-after", "1"]].concat();
