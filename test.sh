@@ -120,16 +120,19 @@ scripts/check-dependencies
 say "alert rules"
 scripts/check-alerts
 
-# One by one: together they would get each other's features, planted bugs among them.
-say "programs"
-cargo build --release --locked --quiet -p changefeed-sim
-cargo build --release --locked --quiet -p changefeed-cli
 programs=${CARGO_TARGET_DIR:-target}/release
 
+release="programs"
 simulation="simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges; every planted bug is found"
 builds="documentation, public API, the oldest Rust that is promised; programs of later stages"
 fuzzing="fuzzing, twenty seconds for each target"
 
+# One by one: together they would get each other's features, planted bugs among them. Each of the last crates is compiled on
+# one core alone.
+build_programs() {
+  cargo build --release --locked --quiet -p changefeed-sim
+  cargo build --release --locked --quiet -p changefeed-cli
+}
 # Tests wait most of the time and leave the cores to what only computes.
 compute_simulation() {
   "$programs/changefeed-sim" --seeds 0..1000
@@ -149,7 +152,9 @@ compute_builds() {
 # One command for all crates, so that the SDK of Azure Cosmos DB is built once.
 say "tests: build"
 tests=(--workspace --features changefeed-cli/cosmos --locked --no-fail-fast)
+beside "$release" build_programs
 cargo test "${tests[@]}" --no-run
+finish "$release"
 
 say "tests"
 beside "$simulation" compute_simulation
