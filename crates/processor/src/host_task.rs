@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::{
-    host::Host,
+    host::{Host, audit::changed_is_fine},
     join::join_bounded,
     launch::{Launch, Origin, Prepared, START_GRACE, Takeover},
     lease::store::LeaseStore,
@@ -172,28 +172,20 @@ async fn is_paused(store: &LeaseStore) -> Result<bool> {
     Ok(leases.peek().is_some() && leases.all(|lease| lease.document.is_paused()))
 }
 
-/// Deletes leases of a container that does not exist any more, unless a host owns them. Hosts that have not noticed see a
-/// hole in the key space, and look at the container.
+/// Deletes leases of a container that does not exist any more, unless a host owns them; other hosts do the same. Hosts that
+/// have not noticed see a hole in the key space, and look at the container.
 async fn delete_free_leases(store: &LeaseStore) -> Result<()> {
     let prefix = store.prefix();
     for id in [prefix.info_id(), prefix.time_id()] {
         let field = store.partition_key_field(&id);
         if let Some(item) = store.read_raw(&id, field.as_deref()).await? {
-            another_was_faster(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;
+            changed_is_fine(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;
         }
     }
     let listing = store.list().await?;
     let free = listing.leases.iter().filter(|lease| lease.document.owner.is_none());
     let deleting = free.map(|lease| -> BoxFuture<'_, _> { Box::pin(store.delete(lease)) });
-    join_bounded(deleting.collect()).await.into_iter().try_for_each(another_was_faster)
-}
-
-/// Another host deletes the same leases, and an owner that is late may have taken one back.
-fn another_was_faster(deleted: Result<()>) -> Result<()> {
-    match deleted {
-        Err(error) if matches!(error.kind(), ErrorKind::ItemNotFound | ErrorKind::PreconditionFailed) => Ok(()),
-        other => other,
-    }
+    join_bounded(deleting.collect()).await.into_iter().try_for_each(changed_is_fine)
 }
 
 /// Notes the death of a host whose task is dropped.

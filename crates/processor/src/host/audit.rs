@@ -231,7 +231,7 @@ impl Host {
 }
 
 /// A lease that was changed or deleted meanwhile is looked at again in the next cycle.
-fn changed_is_fine(result: Result<()>) -> Result<()> {
+pub(crate) fn changed_is_fine(result: Result<()>) -> Result<()> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound) => Ok(()),
         other => other,
