@@ -103,12 +103,16 @@ fn is_caught_up(listing: &Listing, instance: &str, first: &BTreeMap<LeaseToken, 
             .is_none_or(|(etag, before)| lease.etag != *etag && !summary.is_only_asked(before));
         of_another && written
     };
-    // Leases may be missing that a host has yet to create, in a container that was created again. Old leases of .NET do not
-    // say their ranges; they are not created while hosts run.
-    let without_range = listing.leases.iter().any(|lease| lease.document.has_no_range());
-    if !without_range && !coverage::audit(&listing.range_leases(&[])).holes.is_empty() {
+    if is_missing_leases(listing) {
         return false;
     }
     let available = |lease: &StoredLease| !lease.document.is_gone() && !lease.document.is_paused();
     listing.summarised().filter(|(lease, _)| available(lease)).all(is_done)
+}
+
+/// Whether leases are missing that a host has yet to create, in a container that was created again. Beside documents whose
+/// ranges are not known none is created: those that cannot be read, and old leases of .NET, which do not say theirs.
+fn is_missing_leases(listing: &Listing) -> bool {
+    let unknown = !listing.broken.is_empty() || listing.leases.iter().any(|lease| lease.document.has_no_range());
+    !unknown && !coverage::audit(&listing.range_leases(&[])).holes.is_empty()
 }

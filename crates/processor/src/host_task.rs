@@ -1,12 +1,11 @@
 //! The task of a host: it runs to its end, and goes on with another container if the monitored one was deleted and created
 //! again.
 
-use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use changefeed_core::{Container, ErrorKind, Result};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -18,6 +17,7 @@ use crate::{
     notification::{Failure, Notification},
     notifier::Notifier,
     runtime::{BoxFuture, panic_message},
+    store::presence::Presence,
 };
 
 /// Runs hosts until the processor is stopped.
@@ -57,13 +57,13 @@ impl HostTask {
     async fn run_hosts(&self, first: Prepared) {
         let mut next = Some(first);
         while let Some(prepared) = next.take() {
-            let Prepared { context, monitored, missing } = prepared;
+            let Prepared { context, monitored, presence } = prepared;
             let (store, signals) = (Arc::clone(&context.store), context.signals.clone());
             let mut host = Box::pin(Host::new(context).run());
             let replacement = tokio::select! {
                 biased;
                 () = &mut host => return,
-                replacement = self.replacement(&monitored, &missing) => replacement,
+                replacement = self.replacement(&monitored, &presence) => replacement,
             };
             // Calls that run are waited for, however long: nobody can deliver their changes again.
             signals.stop.cancel();
@@ -73,12 +73,12 @@ impl HostTask {
     }
 
     /// Waits until another container has the name of the monitored one.
-    async fn replacement(&self, monitored: &Container, missing: &Notify) -> Container {
+    async fn replacement(&self, monitored: &Container, presence: &Presence) -> Container {
         loop {
             tokio::select! {
                 biased;
-                () = missing.notified() => {}
-                () = self.without_leases() => {}
+                () = presence.missed() => {}
+                () = self.silence(presence) => {}
             }
             let mut failures = 0;
             loop {
@@ -93,13 +93,18 @@ impl HostTask {
         }
     }
 
-    /// Completes when the host has had no lease at the end of an expiration interval: it reads nothing then, so that it would
-    /// not notice that the container is missing. All leases may be paused.
-    async fn without_leases(&self) {
+    /// Completes when the host may have read nothing for long, so that it would not notice that the container is missing: it
+    /// has no lease, since all may be paused, or it does nothing but deliver batches again.
+    async fn silence(&self, presence: &Presence) {
         let Launch { runtime, options, notifier, .. } = &self.launch;
+        let interval = options.timing.expiration;
+        // An idle lease is read once in a poll interval.
+        let longest = interval.max(2 * options.poll_interval);
+        let mut silent = Duration::ZERO;
         loop {
-            runtime.sleep(options.timing.expiration).await;
-            if notifier.record().lock().leases().is_empty() {
+            runtime.sleep(interval).await;
+            silent = if presence.take_answered() { Duration::ZERO } else { silent + interval };
+            if silent >= longest || notifier.record().lock().leases().is_empty() {
                 return;
             }
         }
@@ -108,7 +113,10 @@ impl HostTask {
     /// Prepares a host for the container that replaces the monitored one, unless the processor is stopped. A stop waits for
     /// a moment, so that no bootstrap lock is left behind.
     async fn follow(&self, replacement: Container, old: &LeaseStore) -> Option<Prepared> {
-        let Launch { runtime, signals, .. } = &self.launch;
+        let Launch { runtime, signals, stop_report, .. } = &self.launch;
+        if signals.stop.is_cancelled() {
+            return None;
+        }
         let mut following = pin!(self.go_on_with(replacement, old));
         tokio::select! {
             biased;
@@ -117,7 +125,9 @@ impl HostTask {
         }
         tokio::select! {
             biased;
-            () = signals.abort.cancelled() => {}
+            () = signals.abort.cancelled() => {
+                stop_report.add_host("leases are being created for a container that was created again");
+            }
             _ = following => {}
             () = runtime.sleep(START_GRACE) => {}
         }
@@ -126,13 +136,14 @@ impl HostTask {
 
     /// Prepares a host for the container that replaces the monitored one, however often that fails; none at a stop.
     async fn go_on_with(&self, replacement: Container, old: &LeaseStore) -> Option<Prepared> {
-        let Launch { notifier, mode, options, signals, .. } = &self.launch;
+        let Launch { notifier, mode, options, signals, paused, .. } = &self.launch;
         let name = replacement.identity().container_name.clone();
         notifier.notify(Notification::ContainerReplaced { name });
         let (mut monitored, mut failures) = (replacement, 0);
         loop {
             let preparing = async {
-                let origin = Origin::replacement(&options.start, *mode, is_paused(old).await?);
+                paused.listed(&old.list().await?);
+                let origin = Origin::replacement(&monitored, &options.start, *mode, paused.get()).await?;
                 self.launch.prepare(&monitored, &origin, Takeover::AfterExpiration).await
             };
             let error = match preparing.await {
@@ -163,13 +174,6 @@ impl HostTask {
         let pause = options.store_retry.after(failures, runtime.random()).min(options.timing.acquire);
         runtime.sleep(pause).await;
     }
-}
-
-/// Whether an operator has paused the whole processor.
-async fn is_paused(store: &LeaseStore) -> Result<bool> {
-    let listing = store.list().await?;
-    let mut leases = listing.leases.iter().filter(|lease| !lease.document.is_gone()).peekable();
-    Ok(leases.peek().is_some() && leases.all(|lease| lease.document.is_paused()))
 }
 
 /// Deletes leases of a container that does not exist any more, unless a host owns them; other hosts do the same. Hosts that

@@ -2,17 +2,15 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use changefeed_core::{Container, Continuation, Error, ErrorKind, FeedRange, Lsn, Mode, Result, StartFrom};
+use changefeed_core::{Container, Continuation, Error, ErrorKind, Lsn, Mode, ReadChanges, Result, StartFrom};
 use futures_util::FutureExt;
-use tokio::sync::Notify;
 
 use crate::{
     delegate::Delegate,
     delivery::dead_letter::DeadLetter,
     host::bootstrap::Bootstrap,
     lease::{
-        document::{StartPosition, StartPositions},
-        host_context::{HostContext, StopReport},
+        host_context::{HostContext, LastPaused, StopReport},
         prefix::LeasePrefix,
         session::Session,
         signals::Signals,
@@ -26,10 +24,11 @@ use crate::{
     runtime::Runtime,
     store::{
         charged::{ChargedBackend, Waits},
+        presence::Presence,
         retry::RetryBackend,
         timeout::{Limits, TimeoutBackend},
     },
-    tools::control::{Control, Scope, SeekTo},
+    tools::control::Control,
 };
 
 /// For so long a start repeats a single request: it may be one under the bootstrap lock, which becomes stale. Then all of the
@@ -64,16 +63,44 @@ impl Origin {
         Self { start: start.clone(), paused: false, replaces: false }
     }
 
-    /// Those in a container that was created while the processor ran: all that is in there came after its start. All
-    /// versions cannot be read from the beginning.
-    pub(crate) fn replacement(start: &StartFrom, mode: Mode, paused: bool) -> Self {
+    /// Those in a container that was created while the processor ran: all that is in there came after its start.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn replacement(
+        monitored: &Container,
+        start: &StartFrom,
+        mode: Mode,
+        paused: bool,
+    ) -> Result<Self> {
         let start = match (start, mode) {
             (StartFrom::Time(time), _) => StartFrom::Time(*time),
-            (_, Mode::AllVersions) => StartFrom::Now,
+            (_, Mode::AllVersions) => first_version(monitored).await?,
             (StartFrom::Beginning | StartFrom::Now | StartFrom::Continuation(_), _) => StartFrom::Beginning,
         };
-        Self { start, paused, replaces: true }
+        Ok(Self { start, paused, replaces: true })
     }
+}
+
+/// Before the first version of a container, if its store reads all versions from there: some cannot, and versions may have
+/// left the retention already.
+async fn first_version(monitored: &Container) -> Result<StartFrom> {
+    let first = StartFrom::Continuation(Continuation::after(Lsn::ZERO, monitored.identity().container));
+    for physical in monitored.feed_ranges().await? {
+        let request = ReadChanges::new(physical.range, first.clone()).mode(Mode::AllVersions).max_items(1);
+        match monitored.read_changes(request).await {
+            Ok(_) => {}
+            Err(error) if may_be_answered_later(error.kind()) => return Err(error),
+            Err(_) => return Ok(StartFrom::Now),
+        }
+    }
+    Ok(first)
+}
+
+/// Whether a request that failed says nothing about the position that it asked for.
+fn may_be_answered_later(kind: ErrorKind) -> bool {
+    let gone = matches!(kind, ErrorKind::RangeGone | ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound);
+    kind.is_transient() || gone || kind == ErrorKind::Forbidden
 }
 
 /// What a host is made of, apart from the container that it monitors.
@@ -90,6 +117,7 @@ pub(crate) struct Launch {
     /// Those of the user.
     pub(crate) signals: Signals,
     pub(crate) stop_report: StopReport,
+    pub(crate) paused: LastPaused,
 }
 
 /// A host that is ready to run.
@@ -97,8 +125,8 @@ pub(crate) struct Prepared {
     pub(crate) context: Arc<HostContext>,
     /// The container that it monitors.
     pub(crate) monitored: Container,
-    /// Is notified when that container is not found.
-    pub(crate) missing: Arc<Notify>,
+    /// Whether that container is there.
+    pub(crate) presence: Arc<Presence>,
 }
 
 impl Launch {
@@ -141,7 +169,7 @@ impl Launch {
         let leases = charged(leases.into_container(), Waits::Nothing);
         let limits = Limits { requests: options.read_timeout, ranges: limit };
         let feed = TimeoutBackend::new(monitored, runtime, limits, notifier, StoreRole::Monitored);
-        let missing = feed.missing();
+        let presence = feed.presence();
         let feed = charged(feed.into_container(), Waits::FeedReads);
         let dead_letter = options.dead_letter.clone().map(|letters| {
             let (limits, role) = (Limits::same(options.read_timeout), StoreRole::DeadLetters);
@@ -164,8 +192,11 @@ impl Launch {
         let session = Session::new(process, runtime.random());
         let store = LeaseStore::new(leases.clone(), prefix)?.of_process(session.process());
         let start_positions = bootstrap.run_within(options.start_timeout).await?;
-        if origin.replaces && origin.start == StartFrom::Beginning {
-            self.rewind(&feed, &leases, &store, &start_positions).await?;
+        if origin.replaces {
+            // Another host may have created them, one that started for the first time on the new container and did not know
+            // that the processor ran before.
+            let control = Control::new(&self.name, &feed, &leases).runtime(Arc::clone(runtime));
+            control.rewind(&origin.start).await?;
         }
         let store = match takeover {
             Takeover::AfterExpiration => store,
@@ -196,49 +227,8 @@ impl Launch {
             isolation: Arc::default(),
             signals: self.signals.child(),
             stop_report: self.stop_report.clone(),
+            paused: self.paused.clone(),
         });
-        Ok(Prepared { context, monitored: monitored.clone(), missing })
-    }
-
-    /// Moves leases to the beginning that another host has created at a later position: one that started for the first time
-    /// on the new container, and did not know that the processor ran before. An operator who has moved them decides.
-    async fn rewind(
-        &self,
-        monitored: &Container,
-        leases: &Container,
-        store: &LeaseStore,
-        positions: &StartPositions,
-    ) -> Result<()> {
-        let zero = Continuation::after(Lsn::ZERO, monitored.identity().container);
-        let is_later = |position: StartPosition| match position {
-            StartPosition::Beginning => false,
-            StartPosition::Continuation(token) => token != zero.token(),
-            StartPosition::Time(_) => true,
-        };
-        if !positions.of(&FeedRange::full()).into_iter().any(is_later) {
-            return Ok(());
-        }
-        if store.list().await?.leases.iter().any(|lease| lease.document.generation() > 0) {
-            return Ok(());
-        }
-        let control = Control::new(&self.name, monitored, leases).runtime(Arc::clone(&self.runtime));
-        control.seek(SeekTo::Beginning, Scope::All).apply().await.map(drop)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use changefeed_core::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn a_replacement_is_read_from_its_beginning_unless_the_user_named_a_time() {
-        let time = StartFrom::Time(Timestamp::from_millis(7));
-        let start = |start: &StartFrom, mode| Origin::replacement(start, mode, false).start;
-        assert_eq!(start(&StartFrom::Now, Mode::LatestVersion), StartFrom::Beginning);
-        assert_eq!(start(&StartFrom::Beginning, Mode::LatestVersion), StartFrom::Beginning);
-        assert_eq!(start(&time, Mode::LatestVersion), time);
-        assert_eq!(start(&StartFrom::Now, Mode::AllVersions), StartFrom::Now);
+        Ok(Prepared { context, monitored: monitored.clone(), presence })
     }
 }

@@ -99,7 +99,8 @@ pub enum Notification {
     /// any more. Then it creates leases for the new one unless there are some, and goes on there from the beginning:
     /// everything in it is newer than the processor. If
     /// [`ProcessorBuilder::start_from`](crate::ProcessorBuilder::start_from) names a time, that counts; with all versions it
-    /// goes on from now. If all leases were paused, the new ones are.
+    /// goes on from now if the store cannot read them from the beginning. Leases that a new host has created at a later
+    /// position are moved back, unless nothing lies between. If all leases were paused, the new ones are.
     ContainerReplaced {
         /// The name of both.
         name: String,

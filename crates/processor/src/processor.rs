@@ -20,7 +20,12 @@ use crate::{
     host::bootstrap::Bootstrap,
     host_task::HostTask,
     launch::{Launch, Origin, Prepared, REQUEST_RETRY, START_GRACE, Takeover},
-    lease::{host_context::StopReport, prefix::LeasePrefix, signals::Signals, store::LeaseStore},
+    lease::{
+        host_context::{LastPaused, StopReport},
+        prefix::LeasePrefix,
+        signals::Signals,
+        store::LeaseStore,
+    },
     metrics::{HostMetrics, health::HealthGauges},
     notifier::{AsyncCallback, Callback, Notifier},
     options::Options,
@@ -196,6 +201,7 @@ impl Processor {
             span: span.clone(),
             signals: signals.clone(),
             stop_report: stop_report.clone(),
+            paused: LastPaused::default(),
         };
         let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
         let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
@@ -241,7 +247,7 @@ impl Processor {
         };
         let Ok(Some(found)) = launch.reopen(&monitored).await else { return Err(error) };
         let origin = match self.has_started.load(Ordering::Acquire) {
-            true => Origin::replacement(start, self.mode, false),
+            true => Origin::replacement(&found, start, self.mode, false).await?,
             false => Origin::first(start),
         };
         let prepared = launch.prepare(&found, &origin, takeover).await?;

@@ -55,6 +55,21 @@ async fn a_job_delivers_everything_and_ends_without_leases() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_ends_beside_a_lease_that_cannot_be_read() {
+    let shop = Shop::new(2).await;
+    let seen = Seen::default();
+    let job = job(&shop, "job-1", &seen);
+    shop.write(0..20, 1).await;
+    job.run_until_caught_up().await.expect("first run");
+    shop.edit_lease("0", |lease| lease["ContinuationToken"] = 7.into()).await;
+    seen.take();
+    shop.write(0..20, 2).await;
+    let run = tokio::time::timeout(Duration::from_secs(600), job.run_until_caught_up());
+    run.await.expect("an end").expect("a run beside the broken lease");
+    assert!((1..20).contains(&seen.len()), "only what the other lease has: {}", seen.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_takes_over_at_once_what_has_expired_by_the_clock_of_the_store() {
     let shop = Shop::new(2).await;
     shop.write(0..20, 1).await;

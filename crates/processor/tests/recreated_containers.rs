@@ -3,10 +3,9 @@
 mod shop;
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -16,21 +15,6 @@ use changefeed::{
     core::{ErrorKind, StartFrom},
 };
 use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
-
-impl Shop {
-    /// Deletes the orders and creates the container again, with this many ranges.
-    async fn recreate_orders(&mut self, ranges: usize) {
-        let shop = self.engine.database("shop");
-        self.engine.catalog().delete_container("shop", "orders").await.expect("delete");
-        let orders = shop.container("orders").partition_key("/customer").ranges(ranges);
-        self.orders = orders.create().await.expect("orders");
-    }
-
-    async fn recreate_leases(&mut self) {
-        self.engine.catalog().delete_container("shop", "leases").await.expect("delete");
-        self.leases = self.engine.database("shop").container("leases").create().await.expect("leases");
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_monitored_container_that_is_created_again_is_delivered_from_its_beginning() {
@@ -137,17 +121,14 @@ async fn a_call_that_runs_when_the_container_goes_is_finished_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_versions_go_on_from_now() {
+async fn all_versions_of_the_new_container_are_delivered() {
     let shop = Shop::with_history().await;
     let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
     let own = Arc::clone(&seen);
-    let replaced: Arc<Mutex<bool>> = Arc::default();
-    let told = Arc::clone(&replaced);
     let processor = Processor::builder("audit", &shop.orders, &shop.leases)
         .all_versions()
         .lease_timing(shop::TIMING)
         .runtime(shop.runtime())
-        .on_notification(move |one| *told.lock().unwrap() |= matches!(one, Notification::ContainerReplaced { .. }))
         .build(move |versions: Versions<Order>, _: Context| {
             own.lock().unwrap().extend(versions.iter().filter_map(|one| one.current.as_ref()).map(|one| one.version));
             async { Ok(()) }
@@ -159,12 +140,37 @@ async fn all_versions_go_on_from_now() {
     shop.engine.catalog().delete_container("shop", "history").await.expect("delete");
     let again = shop.engine.database("shop").container("history").partition_key("/customer");
     let orders = again.all_versions(Duration::from_secs(86_400)).create().await.expect("history");
-    until("the new container", || *replaced.lock().unwrap()).await;
-    pass(shop::TIMING.acquire * 2).await;
     let shop = Shop { orders, ..shop };
+    // Before the host has noticed, and after.
     shop.write(0..1, 2).await;
     shop.write(0..1, 3).await;
     until("delivery", || *seen.lock().unwrap() == [1, 2, 3]).await;
+    shop.write(0..1, 4).await;
+    until("delivery", || *seen.lock().unwrap() == [1, 2, 3, 4]).await;
+    running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_only_delivers_a_batch_again_notices_that_its_container_is_gone() {
+    let mut shop = Shop::new(1).await;
+    let (seen, attempts) = (Seen::default(), Arc::new(AtomicUsize::new(0)));
+    let (own, tried) = (seen.clone(), Arc::clone(&attempts));
+    let builder = shop.processor("a").poll_interval(Duration::from_secs(1));
+    let processor = builder.build(move |changes: Changes<Order>, ctx: Context| {
+        tried.fetch_add(1, Ordering::Relaxed);
+        let fails = changes.iter().any(|order| order.version == 1);
+        if !fails {
+            own.add(&changes, &ctx);
+        }
+        async move { if fails { Err::<(), _>("no".into()) } else { Ok(()) } }
+    });
+    let running = processor.expect("build").start().await.expect("start");
+    shop.write(0..1, 1).await;
+    until("attempts", || attempts.load(Ordering::Relaxed) > 1).await;
+    // An operator gets rid of the item in this way.
+    shop.recreate_orders(1).await;
+    shop.write(0..1, 2).await;
+    until("delivery", || seen.len() == 1).await;
     running.stop().await.expect("stop");
 }
 
@@ -184,6 +190,26 @@ async fn a_lease_container_that_is_created_again_gets_its_leases_again() {
     until("delivery", || seen.counts().len() == 40).await;
     running.stop().await.expect("stop");
     assert!(shop.is_released().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_processor_stays_paused_if_its_lease_container_is_created_again() {
+    let mut shop = Shop::new(2).await;
+    let seen = Seen::default();
+    let running = shop.host("a", &seen).await;
+    shop.write(0..10, 1).await;
+    until("delivery", || seen.len() == 10).await;
+    shop.control().pause(Scope::All).await.expect("pause");
+    until("the leases to be given up", || running.owned_leases().is_empty()).await;
+    pass(shop::TIMING.acquire * 2).await;
+    shop.recreate_leases().await;
+    until_async("the leases", || async { shop.lease_documents().await.len() == 2 }).await;
+    shop.write(10..20, 1).await;
+    pass(shop::TIMING.expiration * 2).await;
+    assert_eq!(seen.len(), 10, "it is paused");
+    assert_eq!(shop.control().resume(Scope::All).await.expect("resume").len(), 2);
+    until("delivery", || seen.counts().len() == 20).await;
+    running.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,6 +272,25 @@ async fn a_stop_while_the_host_looks_for_the_container_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_is_being_stopped_does_not_begin_in_the_new_container() {
+    let mut shop = Shop::new(1).await;
+    let (calls, notifications) = (shop::Calls::default(), Notifications::default());
+    let builder = shop.processor("a").on_notification(notifications.listen());
+    let running = shop::start_slow(builder, shop.runtime(), Duration::from_secs(5), &calls).await;
+    shop.write(0..1, 1).await;
+    until("a call", || calls.len() == 1).await;
+    let old: Vec<String> = shop.lease_documents().await.values().map(|lease| lease["id"].to_string()).collect();
+    shop.recreate_orders(1).await;
+    shop.write(0..1, 2).await;
+    // The host has noticed, and waits for the call.
+    pass(Duration::from_secs(2)).await;
+    running.stop().await.expect("stop");
+    assert!(!notifications.any(|one| matches!(one, Notification::ContainerReplaced { .. })));
+    let now: Vec<String> = shop.lease_documents().await.values().map(|lease| lease["id"].to_string()).collect();
+    assert_eq!(now, old);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_processor_starts_again_in_the_container_that_its_host_has_followed() {
     let mut shop = Shop::new(1).await;
     let seen = Seen::default();
@@ -284,27 +329,6 @@ async fn a_processor_that_ran_before_delivers_all_of_a_container_that_was_create
     shop.write(0..3, 2).await;
     processor.run_until_caught_up().await.expect("run");
     assert!(seen.len() == 3 && seen.counts().keys().all(|(_, version)| *version == 2), "{:?}", seen.counts());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_host_that_is_new_on_the_new_container_makes_nobody_skip_what_is_in_it() {
-    let mut shop = Shop::new(2).await;
-    let (old, new) = (Seen::default(), Seen::default());
-    let from_now = |shop: &Shop, name: &str| shop.processor(name).start_from(StartFrom::Now);
-    let running = shop::start(from_now(&shop, "a"), &old).await;
-    // It looks once, finds nothing, and waits a moment before it looks again.
-    shop.engine.catalog().delete_container("shop", "orders").await.expect("delete");
-    pass(Duration::from_millis(10)).await;
-    let again = shop.engine.database("shop").container("orders").partition_key("/customer").ranges(2);
-    shop.orders = again.create().await.expect("orders");
-    shop.write(0..20, 1).await;
-    // It creates the leases, and begins now: it does not know that the processor ran before.
-    let second = shop::start(from_now(&shop, "b"), &new).await;
-    shop.write(20..30, 1).await;
-    until("delivery", || old.counts().into_keys().chain(new.counts().into_keys()).collect::<BTreeSet<_>>().len() == 30)
-        .await;
-    running.stop().await.expect("stop");
-    second.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]

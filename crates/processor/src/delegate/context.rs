@@ -89,7 +89,9 @@ impl Context {
     }
 
     /// Returns the number of this ownership of the lease: raised with every change of owner. A sink that refuses writes
-    /// with an epoch below the highest it has seen for a lease is safe from hosts that were taken for dead.
+    /// with an epoch below the highest it has seen for a lease is safe from hosts that were taken for dead. Epochs begin
+    /// again if the monitored container or the lease container is deleted and created again: such a sink must then forget
+    /// those that it has seen.
     pub fn epoch(&self) -> u64 {
         self.inner.epoch
     }

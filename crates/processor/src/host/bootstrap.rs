@@ -58,8 +58,8 @@ pub(crate) enum Start {
 impl<'a> Bootstrap<'a> {
     /// That of a host that runs.
     pub(crate) fn of(context: &'a HostContext) -> Self {
-        let HostContext { name, store, monitored, runtime, options, mode, .. } = context;
-        Self { name, store, monitored, runtime, start: &options.start, mode: *mode, paused: false }
+        let HostContext { name, store, monitored, runtime, options, mode, paused, .. } = context;
+        Self { name, store, monitored, runtime, start: &options.start, mode: *mode, paused: paused.get() }
     }
 
     /// Runs as [`Bootstrap::run`] does, and again while a store is unavailable or throttled, until `timeout` has passed.

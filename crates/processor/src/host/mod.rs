@@ -232,6 +232,7 @@ impl Host {
         self.budget.spend(now);
         self.records.read_succeeded(now);
         self.feed.listed(&listing);
+        self.context.paused.listed(&listing);
         let (expiration, instance) = (self.context.options.timing.expiration, self.context.identity.instance.clone());
         self.records.take_in(&listing, expiration, &instance, now);
         self.report_broken(&listing);

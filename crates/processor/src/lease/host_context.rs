@@ -1,13 +1,24 @@
 //! What everything on one host shares.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use changefeed_core::{Container, ContainerIdentity, Mode};
 use parking_lot::Mutex;
 
 use super::{
-    document::StartPositions, prefix::LeaseToken, session::LiveSession, signals::Signals, state::Settings,
-    store::LeaseStore, writer::Identity,
+    document::StartPositions,
+    prefix::LeaseToken,
+    session::LiveSession,
+    signals::Signals,
+    state::Settings,
+    store::{LeaseStore, Listing},
+    writer::Identity,
 };
 use crate::{
     delegate::Delegate, delivery::dead_letter::DeadLetter, limits::HostLimits, notifier::Notifier, options::Options,
@@ -40,11 +51,30 @@ pub(crate) struct HostContext {
     pub(crate) isolation: Arc<tokio::sync::Mutex<()>>,
     pub(crate) signals: Signals,
     pub(crate) stop_report: StopReport,
+    pub(crate) paused: LastPaused,
 }
 
 impl fmt::Debug for HostContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HostContext({} on {})", self.name, self.instance)
+    }
+}
+
+/// Whether an operator had paused the whole processor when its leases were listed last: what is known of it once the lease
+/// container is lost. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastPaused(Arc<AtomicBool>);
+
+impl LastPaused {
+    /// Takes note of a listing; one without leases says nothing.
+    pub(crate) fn listed(&self, listing: &Listing) {
+        if let Some(paused) = listing.all_paused() {
+            self.0.store(paused, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

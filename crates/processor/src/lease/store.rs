@@ -92,6 +92,12 @@ impl Listing {
         self.leases.iter().zip(&self.summaries)
     }
 
+    /// Whether all leases are paused; `None` if there is none.
+    pub(crate) fn all_paused(&self) -> Option<bool> {
+        let mut leases = self.leases.iter().filter(|lease| !lease.document.is_gone()).peekable();
+        leases.peek().is_some().then(|| leases.all(|lease| lease.document.is_paused()))
+    }
+
     /// The leases as far as coverage is concerned; those whose range cannot be determined are left out, see
     /// [`Listing::unresolved`].
     pub(crate) fn range_leases(&self, live: &[PhysicalRange]) -> Vec<RangeLease> {

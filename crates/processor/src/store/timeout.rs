@@ -8,13 +8,13 @@ use changefeed_core::{
 };
 
 use futures_util::{FutureExt, future::poll_immediate};
-use tokio::sync::Notify;
 
 use crate::{
     metrics::requests::{Operation, RequestMetrics, StoreRole},
     notification::{Failure, Notification},
     notifier::Notifier,
     runtime::{Runtime, panic_message},
+    store::presence::Presence,
 };
 
 /// A store with a timeout for every request. A request that panics fails.
@@ -24,8 +24,7 @@ pub(crate) struct TimeoutBackend {
     limits: Limits,
     notifier: Notifier,
     metrics: RequestMetrics,
-    /// Is notified when the container is not found.
-    missing: Arc<Notify>,
+    presence: Arc<Presence>,
 }
 
 /// How long requests may take.
@@ -54,12 +53,12 @@ impl TimeoutBackend {
     ) -> Self {
         let (inner, runtime) = (Arc::clone(container.backend()), Arc::clone(runtime));
         let metrics = notifier.metrics().requests(role);
-        Self { inner, runtime, limits, notifier: notifier.clone(), metrics, missing: Arc::default() }
+        Self { inner, runtime, limits, notifier: notifier.clone(), metrics, presence: Arc::default() }
     }
 
-    /// What is notified when the container is not found.
-    pub(crate) fn missing(&self) -> Arc<Notify> {
-        Arc::clone(&self.missing)
+    /// What the answers say about whether the container is there.
+    pub(crate) fn presence(&self) -> Arc<Presence> {
+        Arc::clone(&self.presence)
     }
 
     pub(crate) fn into_container(self) -> Container {
@@ -98,8 +97,10 @@ impl TimeoutBackend {
         };
         let answer = answer.and_then(|answer| answer.unwrap_or_else(|panic| Err(self.panicked(&*panic))));
         self.metrics.record(operation, &answer, self.runtime.monotonic().saturating_sub(begun));
-        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::ContainerNotFound) {
-            self.missing.notify_one();
+        match &answer {
+            Ok(_) => self.presence.confirm(),
+            Err(error) if error.kind() == ErrorKind::ContainerNotFound => self.presence.miss(),
+            Err(_) => {}
         }
         answer
     }

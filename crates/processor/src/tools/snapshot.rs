@@ -229,7 +229,16 @@ impl Snapshot {
             Some(start) => vec![RangeFrom { range, start: Some(start.clone()) }],
             None => self.beginnings(&range),
         });
-        begun.collect::<Vec<_>>().iter().flat_map(|range_from| cut(range_from, &self.live)).collect()
+        self.cut_all(begun)
+    }
+
+    /// Where the keys of a lease began when it was created, cut in the same way.
+    pub(crate) fn beginnings_of(&self, lease: &LeaseDocument) -> Vec<RangeFrom> {
+        self.cut_all(self.ranges(lease).into_iter().flat_map(|range| self.beginnings(&range)))
+    }
+
+    fn cut_all(&self, ranges: impl Iterator<Item = RangeFrom>) -> Vec<RangeFrom> {
+        ranges.flat_map(|range_from| cut(&range_from, &self.live)).collect()
     }
 
     /// A range cut where its start position changes; keys without one have no start.

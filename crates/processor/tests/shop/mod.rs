@@ -93,6 +93,19 @@ impl Shop {
         self.engine.catalog().merge("shop", "orders", pair).await.expect("merge");
     }
 
+    /// Deletes the orders and creates the container again, with this many ranges.
+    pub(crate) async fn recreate_orders(&mut self, ranges: usize) {
+        let shop = self.engine.database("shop");
+        self.engine.catalog().delete_container("shop", "orders").await.expect("delete");
+        let orders = shop.container("orders").partition_key("/customer").ranges(ranges);
+        self.orders = orders.create().await.expect("orders");
+    }
+
+    pub(crate) async fn recreate_leases(&mut self) {
+        self.engine.catalog().delete_container("shop", "leases").await.expect("delete");
+        self.leases = self.engine.database("shop").container("leases").create().await.expect("leases");
+    }
+
     pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
         self.runtime_with_clock_off_by(0)
     }

@@ -6,6 +6,7 @@ mod import;
 mod liveness;
 mod release;
 mod reset;
+mod rewind;
 mod scope;
 mod seek;
 mod update;

@@ -17,7 +17,7 @@ use crate::{
     lease::{
         document::{Attempts, InfoDocument, LeaseDocument, StartPosition},
         prefix::LeaseToken,
-        store::LeaseStore,
+        store::{LeaseStore, StoredLease},
         update::end_ownership,
     },
     tools::snapshot::Snapshot,
@@ -126,7 +126,8 @@ impl Seek {
     /// that the feed does not have, and those of the stores.
     pub async fn dry_run(&self) -> Result<Vec<Moved>> {
         let snapshot = self.control.processor.snapshot().await?;
-        Ok(self.plan(&snapshot).await?.into_iter().map(|(moved, _)| moved).collect())
+        let chosen = chosen(&snapshot, &self.scope)?;
+        Ok(self.plan(&snapshot, &chosen).await?.into_iter().map(|planned| planned.moved).collect())
     }
 
     /// Moves the leases, each by a compare-and-swap that takes it from its owner. All positions are known to be good
@@ -144,14 +145,15 @@ impl Seek {
         let mut snapshot = self.control.processor.snapshot().await?;
         let mut all: Vec<Moved> = Vec::new();
         for _ in 0..ROUNDS {
-            let plan = self.plan(&snapshot).await?;
-            let done: Vec<LeaseToken> = all.iter().map(|moved| moved.lease.clone()).collect();
-            let open: Vec<_> = plan.into_iter().filter(|(moved, _)| !done.contains(&moved.lease)).collect();
+            let done: Vec<&LeaseToken> = all.iter().map(|moved| &moved.lease).collect();
+            let mut open = chosen(&snapshot, &self.scope)?;
+            open.retain(|lease| !done.contains(&&lease.document.token));
             if open.is_empty() {
                 break;
             }
-            self.move_leases(&snapshot, &open).await?;
-            all.extend(open.into_iter().map(|(moved, _)| moved));
+            let plan = self.plan(&snapshot, &open).await?;
+            self.move_leases(&snapshot, &plan, |_| true).await?;
+            all.extend(plan.into_iter().map(|planned| planned.moved));
             // A host that was splitting a lease meanwhile may have created its children at the old position.
             snapshot = self.control.processor.snapshot().await?;
             if matches!(self.scope, Scope::Lease(_)) {
@@ -161,29 +163,47 @@ impl Seek {
         Ok(all)
     }
 
-    async fn move_leases(&self, snapshot: &Snapshot, plan: &[(Moved, StartPosition)]) -> Result<()> {
+    /// Moves the leases that `may_move` allows at the moment of the write. What was moved before an error stays moved.
+    pub(super) async fn move_leases(
+        &self,
+        snapshot: &Snapshot,
+        plan: &[PlannedMove<'_>],
+        may_move: impl Fn(&LeaseDocument) -> bool,
+    ) -> Result<()> {
         let now = self.control.clock().wall();
         // Higher than that of all leases: a lease whose range is being split may have been moved less often than a child
         // that exists already, and the child must follow it nevertheless.
         let generation = snapshot.leases().map(|lease| lease.document.generation()).max().unwrap_or_default() + 1;
-        let mut moved = Vec::new();
-        for lease in chosen(snapshot, &self.scope)? {
-            let Some((_, to)) = plan.iter().find(|(moved, _)| moved.lease == lease.document.token) else { continue };
+        let (mut moved, mut outcome) = (Vec::new(), Ok(()));
+        for PlannedMove { lease, to, .. } in plan {
             let before = lease.document.generation();
             let done = |document: &LeaseDocument| document.generation() != before;
-            let change = |document: &mut LeaseDocument| move_to(document, to, generation, now);
-            update(&snapshot.store, lease, done, change).await?;
+            let change = |document: &mut LeaseDocument| {
+                if may_move(document) {
+                    move_to(document, to, generation, now);
+                }
+            };
+            outcome = update(&snapshot.store, lease, done, change).await;
+            if outcome.is_err() {
+                break;
+            }
             let ranges = snapshot.ranges(&lease.document);
             moved.extend(ranges.into_iter().map(|range| (range, to.clone())));
         }
         // A lease whose document is lost is created again from there: it must not begin later than the operator wants.
-        let store = matches!(self.scope, Scope::All).then(|| snapshot.monitored.identity().store.clone());
-        move_start_positions(&snapshot.store, &moved, store.as_ref()).await
+        let all = matches!(self.scope, Scope::All) && outcome.is_ok();
+        let store = all.then(|| snapshot.monitored.identity().store.clone());
+        move_start_positions(&snapshot.store, &moved, store.as_ref()).await?;
+        outcome
     }
 
-    async fn plan(&self, snapshot: &Snapshot) -> Result<Vec<(Moved, StartPosition)>> {
+    pub(super) async fn plan<'a>(
+        &self,
+        snapshot: &Snapshot,
+        leases: &[&'a StoredLease],
+    ) -> Result<Vec<PlannedMove<'a>>> {
         let mut plan = Vec::new();
-        for lease in chosen(snapshot, &self.scope)? {
+        for lease in leases {
             let document = &lease.document;
             let to = self.resolve(snapshot, document).await?;
             let moved = Moved {
@@ -196,7 +216,7 @@ impl Seek {
                     StartPosition::Continuation(token) => Position::Continuation(token.clone()),
                 },
             };
-            plan.push((moved, to));
+            plan.push(PlannedMove { lease, moved, to });
         }
         Ok(plan)
     }
@@ -229,6 +249,13 @@ impl Seek {
             SeekTo::Time(moment) => feed.at_time(&ranges, *moment).await,
         }
     }
+}
+
+/// A lease that is to be moved.
+pub(super) struct PlannedMove<'a> {
+    lease: &'a StoredLease,
+    moved: Moved,
+    to: StartPosition,
 }
 
 /// Takes the lease from whoever has it, and puts it where it is to go on.
@@ -286,9 +313,10 @@ fn split(token: &LeaseToken) -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-struct Feed<'a> {
-    monitored: &'a Container,
-    mode: Mode,
+/// The feed of the monitored container, to compare positions in it.
+pub(super) struct Feed<'a> {
+    pub(super) monitored: &'a Container,
+    pub(super) mode: Mode,
 }
 
 impl Feed<'_> {
@@ -311,6 +339,20 @@ impl Feed<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Whether reading from `position` leaves out changes that reading from `wanted` gives.
+    pub(super) async fn leaves_out(&self, range: &FeedRange, wanted: &StartFrom, position: &StartFrom) -> Result<bool> {
+        if position == wanted {
+            return Ok(false);
+        }
+        let wanted = self.first(range, wanted.clone()).await?;
+        let Some(wanted) = wanted.changes.first() else { return Ok(false) };
+        match self.first(range, position.clone()).await {
+            Ok(found) => Ok(found.changes.first().is_none_or(|found| found.lsn > wanted.lsn)),
+            Err(error) if error.kind().is_transient() => Err(error),
+            Err(_) => Ok(true),
+        }
     }
 
     /// The position right before the first change at or after a moment.

@@ -1,0 +1,61 @@
+//! Rewind: leases that another host has created at a later position are moved back.
+
+use changefeed_core::{Result, StartFrom};
+
+use super::{
+    handle::Control,
+    scope::Scope,
+    seek::{Feed, SeekTo},
+};
+use crate::{
+    lease::{document::LeaseDocument, store::StoredLease},
+    tools::snapshot::Snapshot,
+};
+
+impl Control {
+    /// Moves leases back that began after `start` and so leave out changes. Those that were moved before stay where they
+    /// are, whether an operator, another host or this one moved them: a call that has failed is repeated.
+    ///
+    /// # Errors
+    /// As for [`Seek::apply`](super::Seek::apply).
+    pub(crate) async fn rewind(&self, start: &StartFrom) -> Result<()> {
+        let to = match start {
+            StartFrom::Beginning => SeekTo::Beginning,
+            StartFrom::Time(moment) => SeekTo::Time(*moment),
+            StartFrom::Continuation(continuation) => SeekTo::Continuation(continuation.clone()),
+            // Every lease began before this moment.
+            StartFrom::Now => return Ok(()),
+        };
+        let snapshot = self.snapshot().await?;
+        let mut late = Vec::new();
+        for lease in snapshot.leases().filter(|lease| was_never_moved(&lease.document)) {
+            if leaves_out(&snapshot, lease, start).await? {
+                late.push(lease);
+            }
+        }
+        if late.is_empty() {
+            return Ok(());
+        }
+        let seek = self.seek(to, Scope::All);
+        let plan = seek.plan(&snapshot, &late).await?;
+        seek.move_leases(&snapshot, &plan, was_never_moved).await
+    }
+}
+
+fn was_never_moved(document: &LeaseDocument) -> bool {
+    document.generation() == 0
+}
+
+/// Whether the keys of a lease began at a position that leaves out changes after `start`. Where nobody knows where they began,
+/// they may begin anywhere.
+async fn leaves_out(snapshot: &Snapshot, lease: &StoredLease, start: &StartFrom) -> Result<bool> {
+    let feed = Feed { monitored: &snapshot.monitored, mode: snapshot.mode() };
+    for began in snapshot.beginnings_of(&lease.document) {
+        if let Some(position) = &began.start
+            && feed.leaves_out(&began.range, start, position).await?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
