@@ -9,6 +9,10 @@ use serde_json::value::RawValue;
 
 use crate::lease::prefix::LeaseToken;
 
+/// How much of an error is kept: its beginning and its end. Delegates make errors of any length, such as all that a command
+/// has printed.
+const ERROR_CHARS: usize = 4 << 10;
+
 /// One dead letter, as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -99,7 +103,7 @@ impl DeadLetterDocument {
             failed_at: failed.at.as_millis(),
             instance: failed.instance.to_owned(),
             attempts: failed.attempts,
-            errors: failed.errors,
+            errors: failed.errors.into_iter().map(shortened).collect(),
             current,
             previous: image(&change.previous),
             raw,
@@ -168,6 +172,17 @@ impl DeadLetterDocument {
 async fn upsert(container: &Container, letter: &DeadLetterDocument) -> Result<()> {
     let write = Write::Upsert { body: letter.to_body()?, if_match: None };
     container.backend().write(Batch::single(None, write)).await.map(drop)
+}
+
+/// An error text that leaves room for the item.
+fn shortened(text: String) -> String {
+    // No character takes more than four bytes.
+    if text.len() <= 4 * ERROR_CHARS {
+        return text;
+    }
+    let begin: String = text.chars().take(ERROR_CHARS / 2).collect();
+    let rest = text.chars().rev().take(ERROR_CHARS / 2).collect::<Vec<_>>().into_iter().rev();
+    format!("{begin} ... {}", rest.collect::<String>())
 }
 
 /// The same for the same change, whoever delivers it; different for changes of different containers and keys, whose

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use changefeed::{
-    Changes, Context, Processor, Running,
+    Changes, Context, Explain, Processor, Running,
     core::{
         Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind,
         FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, WriteResult, async_trait,
@@ -50,6 +50,9 @@ async fn leases_of_the_same_container_under_another_account_host_are_refused() {
     for part in ["under the account host localhost", "is called shop.example.com here", "--account-host localhost"] {
         assert!(error.message().contains(part), "{error}");
     }
+    // Tools say the same, not that the processor was never started.
+    let error = Explain::new("mailer", &shop.orders, &shop.leases).leases().await.expect_err("another name");
+    assert!(error.message().contains("under the account host localhost"), "{error}");
     // Names that begin alike are other processors.
     for name in ["mail", "mailer2"] {
         shop.host(name).await.expect("start").stop().await.expect("stop");

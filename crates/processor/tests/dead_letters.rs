@@ -334,6 +334,29 @@ async fn an_item_too_large_for_a_letter_is_dead_lettered_without_its_body() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_of_any_length_leaves_room_for_the_item() {
+    let shop = Shop::new(1).await;
+    let seen = Seen::default();
+    let kept = seen.clone();
+    let processor = shop.processor("worker-1").dead_letter(DeadLetter::to(&shop.rejected).after_attempts(1));
+    let processor = processor.build(move |changes: Changes<Order>, ctx: Context| {
+        let fails = changes.iter().any(|order| order.id == "o0");
+        if !fails {
+            kept.add(&changes, &ctx);
+        }
+        async move { if fails { Err::<(), _>(format!("begin {} end", "ü".repeat(3 << 20)).into()) } else { Ok(()) } }
+    });
+    shop.write(0..3, 1).await;
+    let running = processor.expect("build").start().await.expect("start");
+    until("delivery of the rest", || seen.len() == 2).await;
+    running.stop().await.expect("stop");
+    let letters = shop.letters().list().await.expect("list");
+    let text = letters[0].errors.join(" ");
+    assert!(text.contains("begin ü") && text.contains("ü end") && text.len() < 40 << 10, "{} bytes", text.len());
+    assert!(!letters[0].cut);
+}
+
+#[tokio::test(start_paused = true)]
 async fn letters_live_in_a_container_with_any_partition_key() {
     let shop = Shop::new(1).await;
     let database = shop.engine.database("shop");

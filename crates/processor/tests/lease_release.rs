@@ -30,6 +30,8 @@ async fn a_lease_of_a_dead_owner_becomes_free_under_a_new_epoch_and_the_crash_co
     shop.write(0..10, 1).await;
     shop.catch_up(&Seen::default(), 10).await;
     owned_by_a_ghost(&shop, "2001-01-01T00:00:00.0000000Z").await;
+    // The clock of the store counts.
+    shop.clock.advance(Duration::from_secs(10));
     let before = epoch(&shop.lease_documents().await["0"]);
     let would = shop.control().release(Scope::All).dry_run().await.expect("dry run");
     let outcomes: Vec<_> = would.iter().map(|one| (one.owner.as_deref(), one.outcome)).collect();
@@ -58,6 +60,24 @@ async fn an_owner_that_wrote_within_its_promise_is_not_taken_for_dead() {
     let taken = shop.control().release(Scope::All).force(true).apply().await.expect("release");
     assert_eq!(taken[0].outcome, ReleaseOutcome::Taken);
     assert!(shop.is_released().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_whose_clock_is_ahead_takes_no_lease_from_a_living_owner() {
+    let shop = Shop::new(1).await;
+    let seen = Seen::default();
+    let running = shop.host("a", &seen).await;
+    shop.write(0..3, 1).await;
+    until("delivery", || seen.len() == 3).await;
+    let epoch_before = epoch(&shop.lease_documents().await["0"]);
+    let control = shop.control().runtime(shop.runtime_with_clock_off_by(600_000));
+    let archive = control.export().await.expect("export");
+    let error = control.import(archive).apply().await.expect_err("a host is alive");
+    assert!(error.message().contains("hosts are alive: a;"), "{error}");
+    assert_eq!(epoch(&shop.lease_documents().await["0"]), epoch_before);
+    let released = control.release(Scope::All).apply().await.expect("release");
+    assert_eq!(released[0].outcome, ReleaseOutcome::GivenUp, "it was asked");
+    running.stop().await.expect("stop");
 }
 
 #[tokio::test(start_paused = true)]

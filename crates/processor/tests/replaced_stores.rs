@@ -2,7 +2,7 @@
 
 mod shop;
 
-use changefeed::{Changes, Context, Scope, SeekTo, core::ErrorKind};
+use changefeed::{Changes, Context, Estimator, Explain, Locate, Scope, SeekTo, core::ErrorKind};
 use shop::{Order, Seen, Shop, until};
 
 /// Two stores that are equal in all but their identity; the leases stay in the first.
@@ -38,4 +38,20 @@ async fn after_a_seek_of_all_leases_the_replaced_store_is_processed() {
     let running = replaced.host("a", &seen).await;
     until("delivery", || seen.len() == 30).await;
     running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_compares_positions_with_the_feed_of_another_store() {
+    let (_, replaced) = shop_whose_orders_were_replaced().await;
+    let (orders, leases) = (&replaced.orders, &replaced.leases);
+    let lag = Estimator::new("mailer", orders, leases).lag().await.map(drop);
+    let explained = Explain::new("mailer", orders, leases).leases().await.map(drop);
+    let located = Locate::new("mailer", orders, leases).item("c1", "o1").await.map(drop);
+    for refused in [lag, explained, located] {
+        let error = refused.expect_err("its positions are of another store");
+        assert_eq!(error.kind(), ErrorKind::ForeignContinuation);
+        assert!(error.message().contains("changefeed seek NAME --to beginning"), "{error}");
+    }
+    replaced.control().seek(SeekTo::Beginning, Scope::All).apply().await.expect("seek");
+    assert_eq!(Estimator::new("mailer", orders, leases).lag().await.expect("lag").changes, 30);
 }

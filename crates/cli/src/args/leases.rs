@@ -52,7 +52,7 @@ Example:
 
 /// Frees leases of dead owners, and asks living ones to give theirs up after their batch
 ///
-/// An owner counts as dead if it wrote nothing for longer than it promised, by the clock of this machine. While living
+/// An owner counts as dead if it wrote nothing for longer than it promised, by the clock of the lease store. While living
 /// owners are waited for their leases are paused; resume them if this is killed meanwhile. Exit code 1 if an owner keeps
 /// a lease.
 #[derive(Debug, Arguments)]

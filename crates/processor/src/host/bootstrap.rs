@@ -16,6 +16,7 @@ use crate::{
         document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
         host_context::HostContext,
         prefix::LeaseToken,
+        replaced_store,
         store::{LeaseStore, Listing},
     },
     runtime::{BoxFuture, Runtime},
@@ -125,7 +126,7 @@ impl<'a> Bootstrap<'a> {
         account_host::check(self.name, self.monitored.identity(), self.store).await?;
         self.check_leases(&self.store.list().await?)?;
         match self.read_info().await? {
-            Some((info, _)) => self.is_of_store(&info).map(drop),
+            Some((info, _)) => replaced_store::check(&info, self.monitored.identity()).map(drop),
             None => Ok(()),
         }
     }
@@ -140,7 +141,7 @@ impl<'a> Bootstrap<'a> {
 
     /// Refuses positions of another store: a store that was restored or replaced has other changes under the same LSNs.
     async fn check_store(&self, info: &InfoDocument, etag: &ETag) -> Result<()> {
-        if !self.is_of_store(info)? {
+        if !replaced_store::check(info, self.monitored.identity())? {
             let mut info = info.clone();
             info.set_store(self.monitored.identity().store.as_str());
             let id = self.store.prefix().info_id();
@@ -149,24 +150,6 @@ impl<'a> Bootstrap<'a> {
             drop(self.store.replace_raw(&id, field.as_deref(), info.to_json(), etag).await);
         }
         Ok(())
-    }
-
-    /// Whether the leases name the store; `false` if they name none.
-    fn is_of_store(&self, info: &InfoDocument) -> Result<bool> {
-        let store = self.monitored.identity().store.as_str();
-        match info.store() {
-            None => Ok(false),
-            Some(known) if known == store => Ok(true),
-            Some(known) => Err(Error::new(
-                ErrorKind::ForeignContinuation,
-                format!(
-                    "the leases have positions in store {known}, but container {} is in store {store}: it was restored or \
-                     replaced, and the positions could skip changes; seek all leases, reset the processor, or choose \
-                     another name",
-                    self.monitored.identity().container_name
-                ),
-            )),
-        }
     }
 
     /// Makes the leases under our lock; none while a host that knows the account by another name has its own lock.

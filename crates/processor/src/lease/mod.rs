@@ -15,6 +15,7 @@ mod pages;
 pub(crate) mod parsed;
 pub mod prefix;
 pub(crate) mod ranges;
+pub(crate) mod replaced_store;
 pub(crate) mod session;
 pub(crate) mod signals;
 pub(crate) mod split;

@@ -201,7 +201,7 @@ fn record(gauges: &mut LagGauges, measured: &Measured) {
 }
 
 async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag> {
-    let snapshot = &processor.snapshot().await?;
+    let snapshot = &processor.snapshot_of_positions().await?;
     let known = snapshot.leases().map(|lease| -> BoxFuture<'_, _> { Box::pin(of_lease(snapshot, &lease.document)) });
     let lost = snapshot.missing().into_iter().map(|child| -> BoxFuture<'_, _> {
         Box::pin(async move {

@@ -77,7 +77,7 @@ impl Locate {
         let definition = &monitored.identity().partition_key;
         let (epk, keys) = (definition.epk(&key)?, definition.key_range(&key)?);
         let item = monitored.read_item(key, id).await?;
-        let snapshot = self.processor.snapshot().await?;
+        let snapshot = self.processor.snapshot_of_positions().await?;
         let (lease, start) = find(&snapshot, &epk).ok_or_else(|| {
             let message = format!("no lease covers item {id}: a host creates the missing one when it runs");
             Error::new(ErrorKind::ItemNotFound, message)

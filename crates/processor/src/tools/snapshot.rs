@@ -9,10 +9,12 @@ use changefeed_core::{
 
 use crate::{
     lease::{
+        account_host,
         coverage::{self, NewLease},
         document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
         prefix::{LeasePrefix, LeaseToken},
         ranges::{live_from, uncovered},
+        replaced_store,
         store::{LeaseStore, Listing, StoredLease},
     },
     runtime::Runtime,
@@ -36,6 +38,8 @@ pub(crate) struct Snapshot {
     pub(crate) monitored: Container,
     pub(crate) listing: Listing,
     pub(crate) start_positions: StartPositions,
+    /// Why positions mean nothing: they are of another store.
+    foreign: Option<Error>,
     /// In key order.
     pub(crate) live: Vec<PhysicalRange>,
     /// The live ranges, by the token of a lease that names one.
@@ -80,11 +84,20 @@ impl ProcessorRef {
         Ok(self.store()?.of_process(process))
     }
 
+    /// Looks at everything, to compare positions with the feed.
+    ///
+    /// # Errors
+    /// As for [`ProcessorRef::snapshot`]; `ForeignContinuation` if the positions are of another store.
+    pub(crate) async fn snapshot_of_positions(&self) -> Result<Snapshot> {
+        self.snapshot().await?.with_own_positions()
+    }
+
     /// Looks at everything: in the containers that have these names now, if one was deleted and created again. A host that has
     /// followed them deletes the leases of the old one.
     ///
     /// # Errors
-    /// `ItemNotFound` if no host of this processor was ever started, and those of the stores.
+    /// `ItemNotFound` if no host of this processor was ever started, `InvalidArgument` if it was started under another
+    /// account host, and those of the stores.
     pub(crate) async fn snapshot(&self) -> Result<Snapshot> {
         self.snapshot_with(Self::store).await
     }
@@ -120,16 +133,19 @@ impl ProcessorRef {
         if info.is_none() && listing.leases.is_empty() && listing.broken.is_empty() {
             return Err(self.unknown().await?);
         }
+        let foreign = info.as_ref().and_then(|info| replaced_store::check(info, self.monitored.identity()).err());
         let start_positions = info.map(|info| info.start_positions()).unwrap_or_default();
         let live = self.monitored.feed_ranges().await?;
         let named = live.iter().map(|physical| LeaseToken::from(&physical.id)).collect();
         let resolved = listing.resolved(&live);
-        Ok(Snapshot { store, monitored: self.monitored.clone(), listing, start_positions, live, named, resolved })
+        let monitored = self.monitored.clone();
+        Ok(Snapshot { store, monitored, listing, start_positions, foreign, live, named, resolved })
     }
 
     /// The error for a processor that does not exist, with those that do.
     async fn unknown(&self) -> Result<Error> {
         let Self { name, monitored, leases } = self;
+        account_host::check(name, monitored.identity(), &self.store()?).await?;
         let mut message = format!(
             "processor {name:?} has no leases in {}: it was never started on {}",
             place(leases.identity()),
@@ -180,6 +196,15 @@ pub(crate) async fn read_info(store: &LeaseStore) -> Result<Option<InfoDocument>
 }
 
 impl Snapshot {
+    /// # Errors
+    /// `ForeignContinuation` if the positions are of another store.
+    pub(crate) fn with_own_positions(mut self) -> Result<Self> {
+        match self.foreign.take() {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
+
     /// The mode of the processor: all its leases have the same.
     pub(crate) fn mode(&self) -> Mode {
         self.listing.leases.first().and_then(|lease| lease.document.mode).unwrap_or_default()

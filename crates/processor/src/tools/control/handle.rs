@@ -100,6 +100,14 @@ impl Control {
         self.processor.snapshot_seen_from(&*self.clock()).await
     }
 
+    /// The same, with the ages of leases by the store's clock: asking for its time is a write.
+    pub(super) async fn snapshot_with_ages(&self) -> Result<Snapshot> {
+        let mut snapshot = self.snapshot().await?;
+        snapshot.store = snapshot.store.with_store_time().await?;
+        snapshot.listing = snapshot.store.list().await?;
+        Ok(snapshot)
+    }
+
     pub(super) fn clock(&self) -> Arc<dyn Runtime> {
         self.runtime.clone().unwrap_or_else(TokioRuntime::new)
     }

@@ -114,7 +114,7 @@ impl Import {
     /// `InvalidArgument` if a document of the archive cannot be read, `BadContinuation` for a position that the feed does
     /// not have, and those of the stores.
     pub async fn dry_run(&self) -> Result<Vec<ImportedLease>> {
-        Ok(self.plan().await?.shown())
+        Ok(self.plan(self.control.lease_store()?).await?.shown())
     }
 
     /// Writes the documents: `.info` first, then leases, each by a compare-and-swap under a new epoch; last, leases that
@@ -124,7 +124,8 @@ impl Import {
     /// As for [`Import::dry_run`]; `Unavailable` if a host writes meanwhile: leases before it were imported, so stop the
     /// hosts and try again.
     pub async fn apply(&self) -> Result<Vec<ImportedLease>> {
-        let plan = self.plan().await?;
+        self.check_store()?;
+        let plan = self.plan(self.control.lease_store()?.with_store_time().await?).await?;
         let now = self.control.clock().wall();
         write_info(&plan.store, &plan.info).await?;
         for (document, existing) in &plan.leases {
@@ -149,9 +150,8 @@ impl Import {
         Ok(plan.shown())
     }
 
-    async fn plan(&self) -> Result<Plan> {
+    async fn plan(&self, store: LeaseStore) -> Result<Plan> {
         self.check_store()?;
-        let store = self.control.lease_store()?;
         let listing = store.list().await?;
         self.check_hosts(&store, &listing).await?;
         let documents = self.documents(&store)?;

@@ -81,7 +81,7 @@ pub struct LeaseRelease {
 
 impl Control {
     /// Frees leases, so that other hosts can take them. An owner is taken for dead if it wrote nothing for longer than
-    /// it promised, by this machine's clock. A living owner is asked: its lease is paused, given up after the running
+    /// it promised, by the clock of the lease store. A living owner is asked: its lease is paused, given up after the running
     /// batch and resumed at once; whichever host is entitled to it takes it, which may be the same one.
     ///
     /// Nothing happens before [`LeaseRelease::apply`].
@@ -105,7 +105,7 @@ impl LeaseRelease {
     }
 
     /// Returns what [`LeaseRelease::apply`] would do now, if every owner that is asked gives up in time. Writes
-    /// nothing.
+    /// nothing, and so judges by the clock of this machine: only a write tells the time of a store.
     ///
     /// # Errors
     /// `ItemNotFound` if there is no such processor or lease, and those of the stores.
@@ -115,14 +115,14 @@ impl LeaseRelease {
         Ok(leases.into_iter().map(|lease| released(lease, self.plan(&snapshot, lease))).collect())
     }
 
-    /// Frees the leases, each by a compare-and-swap under a new epoch.
+    /// Frees the leases, each by a compare-and-swap under a new epoch. Writes one small document `<prefix>.time`.
     ///
     /// *Cancellation.* If the future is dropped while owners are waited for, leases may stay paused: resume them.
     ///
     /// # Errors
     /// As for [`LeaseRelease::dry_run`]; `Unavailable` if a lease kept changing or was replaced meanwhile.
     pub async fn apply(&self) -> Result<Vec<ReleasedLease>> {
-        let snapshot = self.control.snapshot().await?;
+        let snapshot = self.control.snapshot_with_ages().await?;
         let now = self.control.clock().wall();
         let (mut done, mut asked) = (Vec::new(), Vec::new());
         for lease in chosen(&snapshot, &self.scope)? {

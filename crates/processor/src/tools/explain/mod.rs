@@ -126,7 +126,7 @@ impl Explain {
 
     /// Everything that is stored about the processor. A lease store in this process tells which owners have ended.
     async fn snapshot(&self, runtime: &Arc<dyn Runtime>) -> Result<Snapshot> {
-        self.processor.snapshot_seen_from(&**runtime).await
+        self.processor.snapshot_seen_from(&**runtime).await?.with_own_positions()
     }
 
     /// What is known of the owner's signs of life.
