@@ -163,7 +163,7 @@ cargo test "${tests[@]}"
 finish "$builds"
 
 say "examples"
-scripts/run-examples
+scripts/run-examples "${CARGO_TARGET_DIR:-target}/debug/examples"
 
 say "unmodified SDKs against the server: Python, JavaScript, Rust, Java; KEDA's scaler"
 beside "$fuzzing" scripts/fuzz 20
