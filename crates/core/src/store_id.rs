@@ -37,6 +37,12 @@ impl StoreId {
         Self(format!("{bits:032x}").into())
     }
 
+    /// Returns whether the id consists of random bits, so that another id means another store. An id that is a name may
+    /// be one of several that its store has.
+    pub fn is_random(&self) -> bool {
+        self.0.len() == 32 && self.0.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    }
+
     /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -86,6 +92,14 @@ mod tests {
         assert_eq!(id.to_string().parse::<StoreId>().unwrap(), id);
         assert_eq!(serde_json::to_string(&id).unwrap(), format!("\"{id}\""));
         assert_eq!(serde_json::from_str::<StoreId>(&format!("\"{id}\"")).unwrap(), id);
+    }
+
+    #[test]
+    fn random_ids_are_told_from_names() {
+        assert!(StoreId::from_bits(u128::MAX).is_random());
+        for name in ["localhost:8081", "shop.documents.azure.com", "000000000000000000000000000000AB", "abc"] {
+            assert!(!StoreId::new(name).unwrap().is_random(), "{name}");
+        }
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Connection {
             named.set_later(client.clone());
         }
         for (named, again) in ready {
-            named.set(again);
+            named.set(client.clone(), again);
         }
         Ok(())
     }

@@ -2,25 +2,20 @@
 
 use std::{fmt, sync::Arc};
 
-use azure_data_cosmos::{
-    ContainerClient, CosmosClient, CosmosError,
-    diagnostics::DiagnosticsContext,
-    models::{ContainerProperties, TimeToLive},
-};
+use azure_data_cosmos::{ContainerClient, CosmosClient, CosmosError, diagnostics::DiagnosticsContext};
 use changefeed_core::{
-    Container, ContainerIdentity, Error, ErrorKind, PartitionKeyDefinition, PhysicalRange, ResourceId, Result, StoreId,
+    Container, ContainerIdentity, Error, ErrorKind, FeedRange, PartitionKeyDefinition, PhysicalRange, Result,
     check_name,
 };
 use parking_lot::Mutex;
 
 use crate::{
     account_properties::AccountProperties,
-    body,
     error::{Call, charge, failed, timed_out},
     failover::Positions,
-    key,
     named_client::NamedClient,
     options::{Budget, Budgets, Options},
+    settings::{Settings, StoreNames},
     timer::within,
 };
 
@@ -100,8 +95,8 @@ impl CosmosContainer {
         options: Options,
     ) -> Result<Arc<Self>> {
         let options = account.check_for_leases(options)?;
-        let (opened, properties) = Self::read(client, database, container, options).await?;
-        check_lifetime(&properties, &format!("{database}/{container}"))?;
+        let (opened, settings) = Self::read(client, database, container, options).await?;
+        settings.check_lifetime(&format!("{database}/{container}"))?;
         Ok(Arc::new(Self { for_leases: true, ..opened }))
     }
 
@@ -124,12 +119,7 @@ impl CosmosContainer {
         Ok(Container::new(opened))
     }
 
-    async fn read(
-        client: &CosmosClient,
-        database: &str,
-        name: &str,
-        options: Options,
-    ) -> Result<(Self, ContainerProperties)> {
+    async fn read(client: &CosmosClient, database: &str, name: &str, options: Options) -> Result<(Self, Settings)> {
         let budgets = options.budgets();
         let what = format!("open container {database}/{name}");
         if check_name(database).is_err() || check_name(name).is_err() {
@@ -137,15 +127,17 @@ impl CosmosContainer {
         }
         let opening = async {
             let container = client.database_client(database).container_client(name, None).await?;
-            let properties = container.read(None).await?.into_model()?;
-            Ok::<_, CosmosError>((container, properties))
+            let settings = Settings::read(&container).await?;
+            Ok::<_, CosmosError>((container, settings))
         };
         let answer = within(budgets.items.limit, opening).await;
         let answer = answer.ok_or_else(|| timed_out(Call::Container, &what, budgets.items.limit))?;
-        let (container, properties) = answer.map_err(|error| failed(Call::Container, &what, error))?;
-        let identity = identity(client, database, &properties)?;
-        let client = Arc::new(NamedClient::new(container, (database, name), budgets.items.limit));
-        Ok((Self::new(client, identity, options), properties))
+        let (container, settings) = answer.map_err(|error| failed(Call::Container, &what, error))?;
+        let endpoint = client.endpoint();
+        let names = StoreNames::of_endpoint(endpoint.host_str().unwrap_or_default(), endpoint.port())?;
+        let identity = settings.identity(names, database)?;
+        let client = Arc::new(NamedClient::new(client.clone(), container, (database, name), budgets.items.limit));
+        Ok((Self::new(client, identity, options), settings))
     }
 
     fn new(client: Arc<NamedClient>, identity: ContainerIdentity, options: Options) -> Self {
@@ -159,19 +151,19 @@ impl CosmosContainer {
     /// # Errors
     /// See [`CosmosContainer::open`] and, for one with leases, [`CosmosContainer::open_leases`].
     pub(crate) async fn open_again(&self) -> Result<Container> {
-        let reading = async { self.sdk().read(None).await?.into_model() };
-        let properties = Box::pin(self.call(Call::Container, "open again", &self.budgets.items, reading)).await?;
+        let client = self.sdk();
+        let reading = Settings::read(&client);
+        let settings = Box::pin(self.call(Call::Container, "open again", &self.budgets.items, reading)).await?;
         let ContainerIdentity { database_name, container_name, .. } = &self.identity;
         if self.for_leases {
-            check_lifetime(&properties, &format!("{database_name}/{container_name}"))?;
+            settings.check_lifetime(&format!("{database_name}/{container_name}"))?;
         }
-        let container = rid_of(&properties)?;
-        let identity = ContainerIdentity {
-            database: container.database_part(),
-            container,
-            partition_key: key::definition(&properties.partition_key)?,
-            ..self.identity.clone()
-        };
+        let identity = settings.identity(StoreNames::of_container(&self.identity), database_name)?;
+        if identity.container != self.identity.container {
+            // The SDK remembers the resource id of the name until the answer to a request shows that it is another one.
+            drop(Box::pin(self.identified(FeedRange::full())).await);
+            Box::pin(self.client.resolve()).await?;
+        }
         let opened = Self::new(Arc::clone(&self.client), identity, self.options.clone());
         Ok(Container::new(Arc::new(Self { for_leases: self.for_leases, ..opened })))
     }
@@ -201,10 +193,10 @@ impl CosmosContainer {
     /// # Errors
     /// [`ErrorKind::ContainerNotFound`] if it is not.
     pub(crate) async fn check_identity(&self) -> Result<()> {
-        let reading = async { self.sdk().read(None).await?.into_model() };
+        let client = self.sdk();
+        let reading = Settings::read(&client);
         let found = self.call(Call::Feed, "read the settings of", &self.budgets.items, reading).await?;
-        let rid = found.system_properties.resource_id.as_deref().and_then(ResourceId::try_parse);
-        if rid == Some(self.identity.container) { Ok(()) } else { Err(self.replaced()) }
+        if found.are_of(&self.identity) { Ok(()) } else { Err(self.replaced()) }
     }
 
     pub(crate) fn replaced(&self) -> Error {
@@ -251,47 +243,6 @@ impl fmt::Debug for CosmosContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ContainerIdentity { database_name, container_name, account_host, .. } = &self.identity;
         write!(f, "CosmosContainer({database_name}/{container_name} at {account_host})")
-    }
-}
-
-/// Who a container is.
-fn identity(client: &CosmosClient, database: &str, properties: &ContainerProperties) -> Result<ContainerIdentity> {
-    let endpoint = client.endpoint();
-    let account_host = endpoint.host_str().unwrap_or_default().to_ascii_lowercase();
-    // An account has one name for ever. Servers on one machine differ by their port.
-    let store = match endpoint.port() {
-        Some(port) => format!("{account_host}:{port}"),
-        None => account_host.clone(),
-    };
-    let container = rid_of(properties)?;
-    Ok(ContainerIdentity {
-        store: StoreId::new(store)?,
-        account_host,
-        database_name: database.to_owned(),
-        container_name: properties.id.to_string(),
-        database: container.database_part(),
-        container,
-        partition_key: key::definition(&properties.partition_key)?,
-    })
-}
-
-fn rid_of(properties: &ContainerProperties) -> Result<ResourceId> {
-    body::rid(properties.system_properties.resource_id.as_deref().unwrap_or_default())
-}
-
-/// Refuses a container in which leases would expire.
-fn check_lifetime(properties: &ContainerProperties, name: &str) -> Result<()> {
-    match properties.default_ttl {
-        // Off, or for items that have a `ttl` of their own: only the lock of the start has one.
-        TimeToLive::Forever | TimeToLive::NoDefault => Ok(()),
-        TimeToLive::Seconds(seconds) => {
-            let message = format!(
-                "container {name} deletes items after {seconds} s (defaultTtl), leases among them: set its defaultTtl to \
-                 -1 or turn it off, or use another container for leases"
-            );
-            Err(Error::new(ErrorKind::InvalidArgument, message))
-        }
-        _ => Ok(()),
     }
 }
 

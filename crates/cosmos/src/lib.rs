@@ -43,6 +43,7 @@ mod list;
 mod named_client;
 mod options;
 mod ranges;
+mod settings;
 mod timer;
 mod token;
 mod write;

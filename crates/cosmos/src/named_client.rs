@@ -14,6 +14,8 @@ use crate::{
 /// The client of the SDK for one container. Shared by all handles to it, also to one that was created again.
 pub(crate) struct NamedClient {
     current: RwLock<ContainerClient>,
+    /// The client of the account that `current` is of.
+    account: RwLock<CosmosClient>,
     /// The client of the account that replaced the one of `current` while no container had the name.
     newer: Mutex<Option<CosmosClient>>,
     database: String,
@@ -22,10 +24,21 @@ pub(crate) struct NamedClient {
 }
 
 impl NamedClient {
-    /// The client of the container of this name; opening it again may take `limit`.
-    pub(crate) fn new(client: ContainerClient, (database, container): (&str, &str), limit: Duration) -> Self {
-        let current = RwLock::new(client);
-        Self { current, newer: Mutex::default(), database: database.to_owned(), container: container.to_owned(), limit }
+    /// The client of the container of this name in the account; opening it again may take `limit`.
+    pub(crate) fn new(
+        account: CosmosClient,
+        client: ContainerClient,
+        (database, container): (&str, &str),
+        limit: Duration,
+    ) -> Self {
+        Self {
+            current: RwLock::new(client),
+            account: RwLock::new(account),
+            newer: Mutex::default(),
+            database: database.to_owned(),
+            container: container.to_owned(),
+            limit,
+        }
     }
 
     /// The client that is in use now.
@@ -45,10 +58,23 @@ impl NamedClient {
         }
     }
 
-    /// Uses another client from now on.
-    pub(crate) fn set(&self, client: ContainerClient) {
+    /// Uses another client of the account from now on, in which the container is `client`.
+    pub(crate) fn set(&self, account: CosmosClient, client: ContainerClient) {
         *self.newer.lock() = None;
+        *self.account.write() = account;
         *self.current.write() = client;
+    }
+
+    /// Uses a client of the container that has the name now. Each keeps the resource id that the name had when it was made,
+    /// and finds no ranges once that container is deleted.
+    ///
+    /// # Errors
+    /// Those of [`NamedClient::open_in`].
+    pub(crate) async fn resolve(&self) -> Result<()> {
+        let account = self.account.read().clone();
+        let client = self.open_in(&account).await?;
+        self.set(account, client);
+        Ok(())
     }
 
     /// Uses another client of the account once there is a container: see [`NamedClient::catch_up`].
@@ -63,7 +89,8 @@ impl NamedClient {
     pub(crate) async fn catch_up(&self) -> Result<()> {
         let newer = self.newer.lock().clone();
         if let Some(client) = newer {
-            self.set(self.open_in(&client).await?);
+            let container = self.open_in(&client).await?;
+            self.set(client, container);
         }
         Ok(())
     }

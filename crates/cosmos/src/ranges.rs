@@ -69,7 +69,7 @@ impl CosmosContainer {
     }
 
     /// Asks a range for its id.
-    async fn identified(&self, range: FeedRange) -> Result<Response<PhysicalRange>> {
+    pub(crate) async fn identified(&self, range: FeedRange) -> Result<Response<PhysicalRange>> {
         match self.identified_in(Session::Kept, range.clone()).await {
             Err(error) if is_session_behind(&error) => self.identified_in(Session::Ignored, range).await,
             other => other,

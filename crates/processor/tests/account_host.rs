@@ -6,7 +6,8 @@ use changefeed::{
     Changes, Context, Explain, Processor, Running,
     core::{
         Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind,
-        FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, WriteResult, async_trait,
+        FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, StoreId, WriteResult,
+        async_trait,
     },
     embedded::{Engine, vfs::memory::MemoryDisk},
 };
@@ -22,7 +23,15 @@ struct Shop {
 impl Shop {
     /// The store on `disk`, known by this name.
     async fn known_as(host: &str, disk: &MemoryDisk) -> Self {
-        let engine = Engine::builder().account_host(host).open_on(disk.clone()).expect("open");
+        Self::of_engine(Engine::builder().account_host(host).open_on(disk.clone()).expect("open")).await
+    }
+
+    /// As [`Shop::known_as`], and with this id.
+    async fn of_store(host: &str, id: StoreId, disk: &MemoryDisk) -> Self {
+        Self::of_engine(Engine::builder().account_host(host).store_id(id).open_on(disk.clone()).expect("open")).await
+    }
+
+    async fn of_engine(engine: Engine) -> Self {
         let database = engine.database("shop");
         let orders = database.container("orders").partition_key("/customer").open_or_create().await.expect("orders");
         let leases = database.container("leases").open_or_create().await.expect("leases");
@@ -94,6 +103,26 @@ async fn leases_of_another_store_under_another_account_host_are_no_concern() {
     shop.host("mailer").await.expect("start").stop().await.expect("stop");
     let other = Shop { leases: shop.leases.clone(), ..other };
     other.host("mailer").await.expect("start").stop().await.expect("stop");
+}
+
+/// Names are no proof of another store: an account has a name for each region, and a store that is known by its endpoint may
+/// be one that others know by its id.
+#[tokio::test(start_paused = true)]
+async fn stores_that_are_known_by_name_only_are_told_apart_by_their_containers() {
+    let named = |host: &'static str| StoreId::new(host).expect("an id");
+    let random = StoreId::from_bits(7);
+    for (first, second) in [
+        ("shop.example.com", ("shop-westeurope.example.com", named("shop-westeurope.example.com"))),
+        ("localhost", ("127.0.0.1", random)),
+    ] {
+        let (other, id) = second;
+        let shop = Shop::of_store(first, named(first), &MemoryDisk::new()).await;
+        shop.host("mailer").await.expect("start").stop().await.expect("stop");
+        let renamed = Shop { leases: shop.leases.clone(), ..Shop::of_store(other, id, &MemoryDisk::new()).await };
+        let error = renamed.host("mailer").await.expect_err("another name of the account");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains(&format!("under the account host {first}")), "{error}");
+    }
 }
 
 /// A container under another account host, whose requests take turns with those of others.

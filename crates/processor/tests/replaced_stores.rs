@@ -55,3 +55,32 @@ async fn nobody_compares_positions_with_the_feed_of_another_store() {
     replaced.control().seek(SeekTo::Beginning, Scope::All).apply().await.expect("seek");
     assert_eq!(Estimator::new("mailer", orders, leases).lag().await.expect("lag").changes, 30);
 }
+
+/// A host knew the store by its endpoint before its SDK showed the id.
+#[tokio::test(start_paused = true)]
+async fn leases_that_name_the_store_by_its_endpoint_are_adopted() {
+    for (endpoint, adopted) in [("localhost:8081", true), ("shop.example.com", false)] {
+        let shop = Shop::new(1).await;
+        let running = shop.host("a", &Seen::default()).await;
+        running.stop().await.expect("stop");
+        let info = shop.leases.list("mailer").await.expect("list");
+        let info = info.iter().find(|item| item.id.as_str().ends_with(".info")).expect("the start");
+        let mut body: serde_json::Value = info.parse().expect("JSON");
+        body["properties"]["cf.store"] = endpoint.into();
+        shop.leases.upsert(&body).await.expect("as a host wrote it that knew the endpoint only");
+        let processor = shop.processor("a").build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect("build");
+        match processor.start().await {
+            Ok(running) => {
+                running.stop().await.expect("stop");
+                assert!(adopted, "{endpoint}");
+                let id = info.id.as_str();
+                let info: serde_json::Value = shop.leases.read(id, id).await.expect("read");
+                assert_eq!(info["properties"]["cf.store"], shop.orders.identity().store.as_str());
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ForeignContinuation, "{endpoint}: {error}");
+                assert!(!adopted, "{endpoint}: {error}");
+            }
+        }
+    }
+}

@@ -67,9 +67,10 @@ impl Answer {
             404 | 405 => refused(
                 ErrorKind::Unsupported,
                 format!(
-                    "the server at {endpoint} does not offer the calls of this client (changefeed {}): start it with the \
-                 same version of changefeed",
-                    env!("CARGO_PKG_VERSION")
+                    "the server at {endpoint} does not offer the calls of this client (changefeed {}, calls of {}): build both \
+                     from the same version of changefeed; the server says: {told}",
+                    env!("CARGO_PKG_VERSION"),
+                    changefeed_protocol::VERSION
                 ),
             ),
             409 => refused(ErrorKind::AlreadyExists, told),

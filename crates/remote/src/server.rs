@@ -14,7 +14,7 @@ use crate::{
     endpoint::Endpoint,
     http::{self, Http, HttpVersion, Trust},
     key::{EMULATOR_KEY, Key},
-    transport::Transport,
+    transport::{Start, Transport},
     trust::is_loopback,
     watch::Watcher,
 };
@@ -32,6 +32,7 @@ pub struct Builder {
     timeout: Duration,
     connect_timeout: Duration,
     retries: u32,
+    start_timeout: Duration,
     clock: Arc<dyn Clock>,
 }
 
@@ -83,6 +84,13 @@ impl Builder {
         self
     }
 
+    /// Sets how long the first call is repeated while nothing listens at the endpoint, so that programs and their server can be
+    /// started together. Once anything was reached, `retries` applies. Default: 10 s.
+    pub fn start_timeout(mut self, timeout: Duration) -> Self {
+        self.start_timeout = timeout;
+        self
+    }
+
     /// Sets the clock that requests are signed with. Default: the operating system.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -121,6 +129,7 @@ impl Builder {
             clock: self.clock,
             timeout: self.timeout,
             retries: self.retries,
+            start: Start::within(self.start_timeout),
             certificate_file: self.certificate_file,
         });
         let watcher = Watcher::new(Arc::clone(&transport));
@@ -167,7 +176,9 @@ impl Server {
     /// # Errors
     /// None that are known. Whether the program can be reached shows with the first call.
     pub fn connect_to_socket(path: &Path) -> Result<Self> {
-        Self::builder("", EMULATOR_KEY).server(http::socket_client(path), Endpoint::socket(path))
+        Self::builder("", EMULATOR_KEY)
+            .start_timeout(Duration::ZERO)
+            .server(http::socket_client(path), Endpoint::socket(path))
     }
 
     /// Returns the settings to choose before connecting.
@@ -182,6 +193,7 @@ impl Server {
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             retries: 3,
+            start_timeout: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
         }
     }

@@ -13,3 +13,9 @@ pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) 
 pub(crate) async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
 }
+
+/// The time, to measure how long something takes.
+#[expect(clippy::disallowed_methods, reason = "sockets live in real time")]
+pub(crate) fn instant() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}

@@ -1,6 +1,13 @@
 //! One call: signed, sent, bounded in time, repeated where that is safe.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use changefeed_core::{Clock, Effect, Error, ErrorKind, Result};
@@ -16,13 +23,16 @@ use crate::{
     http::Http,
     key::Key,
     parts::Parts,
-    timer::{pause, within},
+    timer::{instant, pause, within},
 };
 
 const USER_AGENT: &str = concat!("changefeed-remote/", env!("CARGO_PKG_VERSION"));
 
 /// The longest that a server may make a call wait before it is repeated; a longer wait is left to the caller.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The longest pause while the server may still be starting.
+const START_PAUSE: Duration = Duration::from_millis(500);
 
 /// How calls reach the server.
 #[derive(Debug)]
@@ -33,22 +43,55 @@ pub(crate) struct Transport {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timeout: Duration,
     pub(crate) retries: u32,
+    pub(crate) start: Start,
     /// Where a certificate that is not trusted is to be written to.
     pub(crate) certificate_file: Option<PathBuf>,
+}
+
+/// The time in which a server may still be starting.
+#[derive(Debug)]
+pub(crate) struct Start {
+    timeout: Duration,
+    /// Whether anything has been reached at the endpoint.
+    reached: AtomicBool,
+}
+
+impl Start {
+    pub(crate) fn within(timeout: Duration) -> Self {
+        Self { timeout, reached: AtomicBool::new(timeout.is_zero()) }
+    }
+
+    /// Whether to go on trying, `elapsed` after the first try.
+    fn waits(&self, elapsed: Duration) -> bool {
+        !self.reached.load(Ordering::Relaxed) && elapsed < self.timeout
+    }
+
+    fn set_reached(&self) {
+        // Read first: calls of all tasks come by, and a write would take the cache line from the others.
+        if !self.reached.load(Ordering::Relaxed) {
+            self.reached.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Transport {
     /// Makes a call and repeats it while the server cannot be reached or throttles, as long as nothing was done.
     pub(crate) async fn call<T: Wire>(&self, target: &Target, message: &impl Wire) -> Result<T> {
         let body = encode(message);
-        let mut failures = 0;
+        let (mut failures, began) = (0, instant());
         loop {
             let answer = self.call_once(target, body.clone(), self.timeout).await;
             failures += 1;
+            let waits = self.start.waits(began.elapsed());
             match answer {
-                Err(error) if failures <= self.retries && can_be_repeated(&error) => {
+                Err(error) if (failures <= self.retries || waits) && can_be_repeated(&error) => {
+                    if waits && failures == 1 {
+                        let (server, limit) = (&self.endpoint, self.start.timeout);
+                        tracing::warn!(%server, ?limit, %error, "the server cannot be reached yet, retrying");
+                    }
                     tracing::debug!(call = target.path(), %error, failures, "a call is repeated");
-                    pause(pause_after(failures, error.retry_after(), fastrand::f64())).await;
+                    let length = pause_after(failures, error.retry_after(), fastrand::f64());
+                    pause(if waits { length.min(START_PAUSE) } else { length }).await;
                 }
                 answer => return answer,
             }
@@ -104,7 +147,11 @@ impl Transport {
     }
 
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failed> {
-        let response = self.http.request(request).await.map_err(|error| {
+        let sent = self.http.request(request).await;
+        if sent.as_ref().err().is_none_or(|error| !error.is_connect()) {
+            self.start.set_reached();
+        }
+        let response = sent.map_err(|error| {
             let failed = if error.is_connect() { Failed::NotSent } else { Failed::Sent };
             failed(connect_error(&self.endpoint, self.certificate_file.as_deref(), error))
         })?;

@@ -1,5 +1,7 @@
 //! Everything that a run opens, as it is found: nothing is created. `run --check` ends here; a run creates what is missing.
 
+use std::time::Duration;
+
 use changefeed::Processor;
 use changefeed_core::Container;
 use changefeed_embedded::Engine;
@@ -8,7 +10,8 @@ use super::{Chosen, Delegate, Kind, build, copy::Target, options, webhook::Webho
 use crate::{
     args::{ContainerName, RunArgs},
     change_line::Form,
-    exit::Result,
+    clock,
+    exit::{Result, with_causes},
     processor_stores::FoundStores,
 };
 
@@ -21,7 +24,32 @@ pub(super) struct Found {
     pub(super) target: Option<Target>,
 }
 
+/// How long a start retries unless `--start-timeout` says otherwise, as in the library.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Between two tries to open the stores.
+const PAUSE: Duration = Duration::from_millis(500);
+
 impl Found {
+    /// As [`Found::open`], and repeats it for `--start-timeout` while a store cannot be reached: hosts and their server may be
+    /// started together.
+    pub(super) async fn open_patiently(args: &RunArgs) -> Result<Self> {
+        let limit = args.options.start_timeout.unwrap_or(START_TIMEOUT);
+        let began = clock::instant();
+        let mut is_first = true;
+        loop {
+            let error = match Self::open(args).await {
+                Err(error) if is_transient(&*error) && began.elapsed() + PAUSE <= limit => error,
+                opened => return opened,
+            };
+            if is_first {
+                tracing::warn!(error = with_causes(&*error), ?limit, "the store cannot be opened yet, retrying");
+            }
+            is_first = false;
+            clock::sleep(PAUSE).await;
+        }
+    }
+
     /// Opens the stores and the containers that are there. Refuses the arguments that a run refuses.
     pub(super) async fn open(args: &RunArgs) -> Result<Self> {
         let (processor, options) = (&args.processor, &args.options);
@@ -75,6 +103,10 @@ impl Found {
         }
         self.stores.close().await
     }
+}
+
+fn is_transient(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<changefeed_core::Error>().is_some_and(|error| error.kind().is_transient())
 }
 
 async fn stand_in(engine: &Engine, name: &ContainerName) -> Result<Container> {

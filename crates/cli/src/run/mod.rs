@@ -110,7 +110,7 @@ impl Opened {
             Some(address) => Some(Endpoint::start(&args.metrics, address, probe.clone()).await?),
             None => None,
         };
-        let Found { stores, dead_letters, target } = Found::open(args).await?;
+        let Found { stores, dead_letters, target } = Found::open_patiently(args).await?;
         let stores = stores.or_create_leases(&args.processor).await?;
         let dead_letters = match (&args.options.dead_letters, dead_letters) {
             (Some(name), None) => Some(stores.store.create_dead_letters(name).await?),

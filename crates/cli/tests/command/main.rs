@@ -21,6 +21,7 @@ mod screen;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod shop;
 mod signals;
+mod starting;
 mod store_options;
 mod terminal;
 mod transfer;

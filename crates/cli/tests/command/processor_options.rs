@@ -124,7 +124,7 @@ fn check_refuses_what_a_run_refuses_and_creates_nothing() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let refused: [(&[&str], &str); 11] = [
-        (&["--copy-to", "http://127.0.0.1:1/shop/x"], "nothing listens"),
+        (&["--copy-to", "http://127.0.0.1:1/shop/x", "--start-timeout", "100ms"], "nothing listens"),
         (&["--copy-to", "shop/orders"], "this is the monitored container"),
         (&["--copy-to", "shop/leases"], "this is the lease container"),
         (&["--copy-to", "shop/dead", "--dead-letters", "shop/dead"], "this is the dead-letter container"),

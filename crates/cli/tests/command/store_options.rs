@@ -30,7 +30,7 @@ use Takes::{Container, DeadLetters, DeadLettersAndContainer, Processor, Store};
 /// Every sub-command that opens a store, with arguments that leave it as it is or do no harm to those that follow. `FILE` is
 /// a file of exported leases, `NEW` a folder that is not there, `LETTER` the id of a dead letter, `ITEM` that of an item.
 const COMMANDS: [(Takes, &str); 28] = [
-    (Processor, "run mailer --print --once --log off"),
+    (Processor, "run mailer --print --once --log off --start-timeout 100ms"),
     (Processor, "run mailer --print --check --log off"),
     (Processor, "lag mailer"),
     (Processor, "top mailer --once --interval 1ms"),

@@ -12,6 +12,7 @@ mod failover;
 mod failures;
 #[path = "../processor/hosts.rs"]
 mod hosts;
+mod mixed;
 mod permissions;
 #[path = "../serve/process.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
-use changefeed_core::{ContainerIdentity, ETag, Error, ErrorKind, Item, ListItems, Result};
+use changefeed_core::{ContainerIdentity, ETag, Error, ErrorKind, Item, ListItems, Result, StoreId};
 
 use super::{
     document::{InfoDocument, LockDocument},
@@ -58,7 +58,8 @@ pub(crate) async fn check(name: &str, monitored: &ContainerIdentity, leases: &Le
             let message = format!(
                 "processor {name:?} has leases for {database_name}/{container_name} under the account host {other}, but \
                  the store is called {account_host} here: hosts of both names would each process everything; start the \
-                 server with --account-host {other}, or delete the leases whose ids begin with {name}{other}_"
+                 server with --account-host {other}, or use the endpoint {other} of the account, or delete the leases whose \
+                 ids begin with {name}{other}_"
             );
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
@@ -81,7 +82,7 @@ impl Others {
         let is_other = |kind: &str, written: Option<&str>, of: Option<&str>| {
             let other = host_in_id(kind)?;
             let is_same = match (written, of) {
-                (Some(written), Some(of)) => written == other && of == store.as_str(),
+                (Some(written), Some(of)) => written == other && may_be_same(of, store),
                 _ => is_certain(other, &item.id),
             };
             is_same.then(|| other.to_owned())
@@ -96,6 +97,13 @@ impl Others {
             }
         }
     }
+}
+
+/// Whether leases of the store `written` may be of `store`, given that the resource ids are equal. Only random ids tell stores
+/// apart: an account of Azure Cosmos DB has a name for each of its regions, and the SDK knows a server without an id by the
+/// name in the endpoint.
+fn may_be_same(written: &str, store: &StoreId) -> bool {
+    written == store.as_str() || !store.is_random() || !StoreId::new(written).is_ok_and(|written| written.is_random())
 }
 
 /// Whether the text between a processor name and resource ids is an account host beyond doubt. An id has no separator

@@ -4,14 +4,17 @@ use changefeed_core::{ContainerIdentity, Error, ErrorKind, Result};
 
 use super::document::InfoDocument;
 
-/// Returns whether the leases name the store of the monitored container; `false` if they name none.
+/// Returns whether the leases name the store of the monitored container; `false` if they name none, or name it by its
+/// endpoint although it has an id: then a host wrote them whose SDK did not show the id.
 ///
 /// # Errors
 /// `ForeignContinuation` if they name another one.
 pub(crate) fn check(info: &InfoDocument, monitored: &ContainerIdentity) -> Result<bool> {
-    let ContainerIdentity { store, container_name, .. } = monitored;
+    let ContainerIdentity { store, container_name, account_host, .. } = monitored;
+    let is_endpoint = |known: &str| known.rsplit_once(':').map_or(known, |(host, _)| host) == account_host;
     match info.store() {
         None => Ok(false),
+        Some(known) if store.is_random() && is_endpoint(known) => Ok(false),
         Some(known) if known == store.as_str() => Ok(true),
         Some(known) => Err(Error::new(
             ErrorKind::ForeignContinuation,

@@ -1,5 +1,7 @@
 //! Answers that do not come from a server of this version, and servers that are not the one they were.
 
+use std::time::Duration;
+
 use changefeed_core::{Effect, ErrorKind};
 use changefeed_embedded::Engine;
 use changefeed_remote::{EMULATOR_KEY, Server as Client};
@@ -31,8 +33,18 @@ async fn a_server_without_these_calls_is_named_with_the_version_that_is_needed()
     let echo = Echo::start("404 Not Found", headers, r#"{"code":"NotFound","message":"nothing"}"#).await;
     let error = error_of(&echo).await;
     let version = env!("CARGO_PKG_VERSION");
-    says(&error, ErrorKind::Unsupported, &["does not offer the calls of this client", version]);
+    says(&error, ErrorKind::Unsupported, &["does not offer the calls of this client", version, "says: nothing"]);
     assert_eq!(error.effect(), Effect::None);
+}
+
+/// Both sides name their calls: versions that were not published have the same number.
+#[tokio::test]
+async fn a_server_of_another_protocol_names_its_own_calls() {
+    let served = Served::start().await;
+    let client = served.client();
+    let refused = client.admin_call("POST", "v0/watch", Vec::new(), Duration::from_secs(10)).await;
+    let error = refused.unwrap_err();
+    assert!(error.message().contains("calls of v"), "{error}");
 }
 
 #[tokio::test]

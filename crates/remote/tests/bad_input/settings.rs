@@ -1,8 +1,13 @@
 //! Keys, endpoints and clocks.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use changefeed_core::{Clock as _, Effect, ErrorKind, SystemClock};
+use changefeed_embedded::Engine;
 use changefeed_remote::{EMULATOR_KEY, Server as Client};
 use changefeed_server::{Server, auth::Keys};
 use changefeed_testkit::clock::TestClock;
@@ -48,14 +53,42 @@ async fn an_endpoint_where_nothing_listens_is_named_with_what_to_start() {
     let echo = Echo::start("200 OK", "", "").await;
     let endpoint = echo.endpoint.clone();
     drop(echo);
-    let client = Client::connect(&endpoint, EMULATOR_KEY).unwrap();
+    let client = Client::builder(&endpoint, EMULATOR_KEY).start_timeout(Duration::from_millis(300)).connect().unwrap();
+    let began = Instant::now();
     let error = client.database("shop").container("orders").open().await.unwrap_err();
     says(&error, ErrorKind::Unavailable, &["nothing listens at", &endpoint, "start `changefeed serve`"]);
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+}
+
+/// A program that is started together with its server.
+#[tokio::test]
+async fn a_server_that_is_started_later_is_waited_for() {
+    let echo = Echo::start("200 OK", "", "").await;
+    let address: SocketAddr = echo.endpoint.trim_start_matches("http://").parse().unwrap();
+    drop(echo);
+    let client = Client::connect(&format!("http://{address}"), EMULATOR_KEY).unwrap();
+    let opening = tokio::spawn(async move { client.database("shop").container("orders").open_or_create().await });
+    // Longer than the retries of a call take.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(!opening.is_finished());
+    let engine = Engine::in_memory().unwrap();
+    let server = Server::builder(engine.catalog()).listen(address).start().await.unwrap();
+    let orders = opening.await.unwrap().unwrap();
+    orders.create(&json!({"id": "1"})).await.unwrap();
+    // From now on it is known, and calls fail as soon as their retries are used up.
+    server.stop().await;
+    let began = Instant::now();
+    let error = orders.read_item("1", "1").await.unwrap_err();
+    says(&error, ErrorKind::Unavailable, &["nothing listens at"]);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
 async fn a_host_that_does_not_exist_is_named() {
-    let client = Client::builder("http://no-such-host.invalid:8081", EMULATOR_KEY).retries(0).connect().unwrap();
+    let client = Client::builder("http://no-such-host.invalid:8081", EMULATOR_KEY)
+        .start_timeout(Duration::ZERO)
+        .connect()
+        .unwrap();
     let error = client.database("shop").container("orders").open().await.unwrap_err();
     says(&error, ErrorKind::Unavailable, &["there is no host no-such-host.invalid"]);
 }

@@ -61,7 +61,12 @@ pub(crate) async fn one(
     let named = all.iter().find(|info| info.spec.name == *container);
     let info = named.or_else(|| all.iter().find(|info| info.rid.to_string() == *container)).ok_or_else(missing)?;
     match request.method {
-        Method::GET => Ok(shown(StatusCode::OK, info, &database.name)),
+        Method::GET => {
+            let opened = state.catalog.container(&database.name, &info.spec.name).await;
+            let opened = opened.map_err(|error| ApiError::from_catalog(&error))?;
+            let body = resources::container_with_store(info, opened.identity());
+            Ok(with_headers(Reply::json(StatusCode::OK, &body), info, &database.name))
+        }
         Method::PUT => replace(state, request, &database, info).await,
         Method::DELETE => {
             request.check_if_match(&resources::container_etag(info))?;
@@ -111,7 +116,7 @@ fn keep_unique_keys(spec: &mut ContainerSpec, old: &ContainerSpec) -> ApiResult<
 
 /// Shows a container that was created or replaced, and names its settings that have no effect.
 fn written(status: StatusCode, info: &ContainerInfo, database: &str) -> Reply {
-    let mut reply = shown(status, info, database);
+    let mut reply = with_headers(Reply::json(status, &resources::container(info)), info, database);
     let without_effect = resources::not_acted_on(&info.spec);
     if !without_effect.is_empty() {
         let settings = without_effect.join(", ");
@@ -121,8 +126,8 @@ fn written(status: StatusCode, info: &ContainerInfo, database: &str) -> Reply {
     reply
 }
 
-fn shown(status: StatusCode, info: &ContainerInfo, database: &str) -> Reply {
-    let mut reply = Reply::json(status, &resources::container(info)).with_etag(&resources::container_etag(info));
+fn with_headers(reply: Reply, info: &ContainerInfo, database: &str) -> Reply {
+    let mut reply = reply.with_etag(&resources::container_etag(info));
     reply.set_text(&headers::ALT_CONTENT_PATH, &format!("dbs/{database}"));
     reply.set_text(&headers::CONTENT_PATH, &info.rid.to_string());
     reply

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use changefeed_core::{ContainerInfo, ContainerSpec, DatabaseInfo, PhysicalRange, RangeId, ResourceId, TimeToLive};
+use changefeed_core::{
+    ContainerIdentity, ContainerInfo, ContainerSpec, DatabaseInfo, PhysicalRange, RangeId, ResourceId, TimeToLive,
+};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -22,8 +24,11 @@ pub(crate) const THROUGHPUT: &str = "_changefeed_throughput";
 /// Marks a retention that is the server's default; never shown.
 const DEFAULT_RETENTION: &str = "_changefeed_default_retention";
 
+/// The member of a container that names its store for hosts that use an SDK.
+const STORE: &str = "_changefeed";
+
 /// Members of a container's JSON that the server makes itself.
-const OWN_MEMBERS: [&str; 15] = [
+const OWN_MEMBERS: [&str; 16] = [
     "id",
     "partitionKey",
     "defaultTtl",
@@ -39,6 +44,7 @@ const OWN_MEMBERS: [&str; 15] = [
     "_conflicts",
     THROUGHPUT,
     DEFAULT_RETENTION,
+    STORE,
 ];
 
 /// Features and limits of queries, as JSON text within JSON, for clients that plan queries themselves.
@@ -130,6 +136,14 @@ pub(crate) fn container(info: &ContainerInfo) -> Value {
         members.insert(name.to_owned(), value);
     }
     Value::Object(members)
+}
+
+/// A container, with the identity of its store and the name of the account. With them hosts that use an SDK share leases
+/// with those that use our own client, under whatever name they reach the server.
+pub(crate) fn container_with_store(info: &ContainerInfo, identity: &ContainerIdentity) -> Value {
+    let mut container = container(info);
+    container[STORE] = json!({ "storeId": identity.store, "accountHost": identity.account_host });
+    container
 }
 
 /// Reads the JSON of a container.

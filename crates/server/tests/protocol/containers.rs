@@ -8,6 +8,12 @@ async fn made(world: &World, body: Value) -> Value {
     world.client().await.send(Ask::post("/dbs/db/colls", body)).await.expect(201).json()
 }
 
+/// A container that was read, without the identity of its store.
+fn without_store(mut container: Value) -> Value {
+    container.as_object_mut().unwrap().remove("_changefeed").expect("the store");
+    container
+}
+
 #[tokio::test]
 async fn a_container_without_version_hashes_as_the_first_version_did() {
     let world = World::with(|builder| builder.ranges(2)).await;
@@ -44,7 +50,8 @@ async fn a_container_is_shown_with_all_that_clients_look_for() {
     assert!(container.get("changeFeedPolicy").is_none(), "nobody asked for one: {container}");
     let mut client = world.client().await;
     for path in ["/dbs/db/colls/x".to_owned(), format!("/{}", container["_self"].as_str().unwrap())] {
-        assert_eq!(client.send(Ask::get(&path)).await.expect(200).json(), container, "{path}");
+        let read = client.send(Ask::get(&path)).await.expect(200).json();
+        assert_eq!(without_store(read), container, "{path}");
     }
     let all = client.send(Ask::get("/dbs/db/colls")).await.expect(200).json();
     assert_eq!(all["_count"], 2);
@@ -140,7 +147,7 @@ async fn throughput_is_found_by_link_and_can_change() {
     client.send(Ask::put(&path, &offer)).await.expect(200);
     assert_eq!(client.send(Ask::get(&path)).await.expect(200).json()["content"]["offerThroughput"], 4000);
     assert_eq!(client.send(find()).await.expect(200).json()["Offers"][0]["content"]["offerThroughput"], 4000);
-    let shown = client.send(Ask::get("/dbs/db/colls/x")).await.expect(200).text();
+    let shown = without_store(client.send(Ask::get("/dbs/db/colls/x")).await.expect(200).json()).to_string();
     assert!(!shown.contains("4000") && !shown.contains("_changefeed"), "what is noted aside stays aside: {shown}");
     let all = client.send(Ask::get("/offers")).await.expect(200).json();
     assert_eq!(all["_count"], 2, "one for each container");
@@ -192,4 +199,23 @@ async fn a_client_cannot_set_what_the_server_notes_aside() {
     assert_ne!(container["_etag"], "mine");
     let offers = world.client().await.send(Ask::get("/offers")).await.expect(200).json();
     assert!(offers["Offers"].as_array().unwrap().iter().all(|offer| offer["content"]["offerThroughput"] == 400));
+}
+
+#[tokio::test]
+async fn a_container_that_is_read_names_its_store_and_that_is_not_kept_as_a_setting() {
+    let world = World::new().await;
+    let mut client = world.client().await;
+    made(&world, json!({ "id": "x", "partitionKey": { "paths": ["/pk"], "kind": "Hash", "version": 2 } })).await;
+    let read = client.send(Ask::get("/dbs/db/colls/x")).await.expect(200).json();
+    let store = &read["_changefeed"];
+    assert_eq!(store["accountHost"], "localhost");
+    assert_eq!(store["storeId"].as_str().unwrap().len(), 32, "{store}");
+    // A client that replaces what it has read.
+    let mut changed = read.clone();
+    changed["defaultTtl"] = json!(60);
+    changed["_changefeed"]["storeId"] = json!("another");
+    let replaced = client.send(Ask::put("/dbs/db/colls/x", changed)).await.expect(200).json();
+    assert!(replaced.get("_changefeed").is_none(), "{replaced}");
+    let again = client.send(Ask::get("/dbs/db/colls/x")).await.expect(200).json();
+    assert_eq!((&again["_changefeed"], &again["defaultTtl"]), (store, &json!(60)));
 }
