@@ -1,5 +1,5 @@
-//! The arguments of this process: what is typed counts before the environment, and that before the config file. Errors
-//! name the place of a value that is not typed.
+//! The arguments of this process: what is typed counts before the environment, and that before the config file. Errors show no
+//! secret, and name the place of a value that is not typed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,12 +9,16 @@ use std::{
 
 use clap::{
     Arg, ArgMatches, Command, CommandFactory as _, Error, FromArgMatches as _,
-    builder::OsStr,
+    builder::{OsStr, StyledStr},
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
 
-use crate::{args::Args, config::Config, redact::redacted};
+use crate::{
+    args::Args,
+    config::Config,
+    redact::{redacted, redacted_option},
+};
 
 /// The values of the config file, by the names of their options.
 type Options = BTreeMap<String, String>;
@@ -43,7 +47,7 @@ fn apply(options: &Options, command: Command) -> Command {
     command.mut_args(|arg| match arg.get_long().and_then(|long| options.get(long)) {
         Some(value) if !arg.get_action().takes_values() && value != "true" => arg,
         Some(value) => {
-            let is_secret = redacted(value) != *value;
+            let is_secret = redacted_option(arg.get_long().unwrap_or_default(), value) != *value;
             arg.default_value(OsStr::from(value.clone())).hide_default_value(is_secret).required(false)
         }
         None => arg,
@@ -129,7 +133,7 @@ fn overridden(options: &Options, matches: &ArgMatches) -> BTreeSet<String> {
     names.filter(|name| options.contains_key(*name)).map(str::to_owned).collect()
 }
 
-/// The same error. One about a value that is not typed names the variable or the file that has it.
+/// The same error without secrets. An error about a value that is not typed names the variable or the file that has it.
 fn presentable(mut error: Error, config: &Config, typed: &[OsString]) -> Error {
     if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue)
         && let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg)
@@ -138,6 +142,10 @@ fn presentable(mut error: Error, config: &Config, typed: &[OsString]) -> Error {
         // The whole stands between quotes.
         let named = ContextValue::String(format!("{arg}' from '{place}"));
         error.insert(ContextKind::InvalidArg, named);
+    }
+    let safe: Vec<_> = error.context().filter_map(|(kind, value)| Some((kind, without_secrets(value)?))).collect();
+    for (kind, value) in safe {
+        error.insert(kind, value);
     }
     error
 }
@@ -158,6 +166,21 @@ fn place(shown: &str, config: &Config, typed: &[OsString]) -> Option<String> {
     let variable = arg.get_env().filter(|name| env::var_os(name).is_some());
     let variable = variable.map(|name| name.to_string_lossy().into_owned());
     variable.or_else(|| config.options().contains_key(long).then(|| config.shown()))
+}
+
+/// What may be shown of a part of an error; none if it has no secret.
+fn without_secrets(value: &ContextValue) -> Option<ContextValue> {
+    let all = |texts: &[String]| texts.iter().map(|text| redacted(text)).collect::<Vec<_>>();
+    match value {
+        ContextValue::String(text) => Some(ContextValue::String(redacted(text))),
+        ContextValue::Strings(texts) => Some(ContextValue::Strings(all(texts))),
+        ContextValue::StyledStrs(texts) => {
+            let texts: Vec<String> = texts.iter().map(StyledStr::to_string).collect();
+            let safe = all(&texts);
+            (safe != texts).then(|| ContextValue::StyledStrs(safe.into_iter().map(StyledStr::from).collect()))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{
     args::Args,
     exit::{Exit, Result, print, print_text},
     nearest::nearest,
-    redact::redacted,
+    redact::redacted_option,
     table::Table,
     terminal,
 };
@@ -184,17 +184,19 @@ fn settings(config: &Config, variables: &BTreeMap<String, String>) -> Vec<Settin
     let of_option = |option: &str| read.get(option).filter(|name| variables.contains_key(*name)).map(String::as_str);
     let in_file = config.shown();
     let key_file = of_option("key-file").or_else(|| config.options.contains_key("key-file").then_some(&*in_file));
-    let by_file = config
-        .options
-        .iter()
-        .map(|(option, value)| Setting::new(option, redacted(value), &in_file).overridden_by(of_option(option)));
+    let by_file = config.options.iter().map(|(option, value)| {
+        Setting::new(option, redacted_option(option, value), &in_file).overridden_by(of_option(option))
+    });
     let by_variable = variables.iter().map(|(name, value)| {
         let option = name.trim_start_matches(PREFIX).to_lowercase().replace('_', "-");
         if name == SECRET {
             // A file with keys counts before the key itself, wherever it is named.
             return Setting::new(&option, "(hidden)".to_owned(), name).overridden_by(key_file);
         }
-        Setting { effective: of_option(&option).is_some(), ..Setting::new(&option, redacted(value), name) }
+        Setting {
+            effective: of_option(&option).is_some(),
+            ..Setting::new(&option, redacted_option(&option, value), name)
+        }
     });
     let mut found: Vec<Setting> = by_file.chain(by_variable).collect();
     found.sort_by(|a, b| (&a.option, !a.effective).cmp(&(&b.option, !b.effective)));

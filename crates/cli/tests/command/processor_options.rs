@@ -168,7 +168,7 @@ fn nothing_is_announced_or_created_by_a_run_that_is_refused() {
         (&["--print", "--all-versions", "--from", "beginning"], "--all-versions"),
         (
             &["--webhook", "ftp://example.com"],
-            "error: --webhook ftp://example.com/: pass a URL that begins with https://\n",
+            "error: --webhook ftp://example.com: pass a URL that begins with https://\n",
         ),
     ];
     for (options, problem) in refused {
