@@ -141,8 +141,10 @@ impl Loader {
             }
             if let Some(rate) = rate {
                 #[expect(clippy::cast_precision_loss, reason = "a pace")]
-                let due = begin + Duration::from_secs_f64(number as f64 / rate);
-                tokio::time::sleep_until(due.into()).await;
+                let due = number as f64 / rate;
+                // Later than any time there is: never.
+                let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX);
+                clock::sleep(due.saturating_sub(begin.elapsed())).await;
             }
             self.write_one(number).await?;
         }

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args as Arguments};
 use super::{
     data::positive,
     metrics::MetricsArgs,
-    moment::{Moment, duration},
+    moment::{Moment, duration, positive_duration},
     store::{ContainerName, ProcessorArgs},
 };
 
@@ -108,7 +108,7 @@ pub(crate) struct DelegateArgs {
     pub(crate) webhook_secret_file: Option<PathBuf>,
 
     /// How long the receiver may take to answer
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     pub(crate) webhook_timeout: Duration,
 
     /// Copies items to this container, in the same store or in another folder or server; it is made if it is missing.
@@ -167,7 +167,7 @@ pub(crate) struct OptionArgs {
     pub(crate) poll_interval: Option<Duration>,
 
     /// How long a read of the feed may take
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) read_timeout: Option<Duration>,
 
     /// How long a call may take before it counts as failed [default: no limit]
@@ -223,6 +223,6 @@ pub(crate) struct OptionArgs {
     pub(crate) dead_letter_after_crashes: Option<u32>,
 
     /// How long dead letters are kept [default: until they are deleted]
-    #[arg(long, value_name = "TIME", value_parser = duration, requires = "dead_letters")]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration, requires = "dead_letters")]
     pub(crate) dead_letter_ttl: Option<Duration>,
 }
