@@ -125,7 +125,7 @@ pub(crate) struct DelegateArgs {
     pub(crate) allow_private: bool,
 }
 
-/// The options of a processor. What is not given stays as the library has it.
+/// The options of a processor. What is not given stays as the library has it, but for the start, which is now.
 #[derive(Debug, Arguments)]
 #[command(next_help_heading = "Options of the processor")]
 pub(crate) struct OptionArgs {
@@ -133,9 +133,9 @@ pub(crate) struct OptionArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) instance: Option<String>,
 
-    /// Where a processor that starts for the first time begins: `beginning`, `now`, a time, or '10m ago'
-    #[arg(long, value_name = "WHEN", default_value = "now")]
-    pub(crate) from: Moment,
+    /// Where a processor that starts for the first time begins: `beginning`, `now`, a time, or '10m ago' [default: now]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) from: Option<Moment>,
 
     /// Delivers all versions and deletes, instead of the newest version of each item; the container must keep them, as one
     /// does that `load --retention` makes

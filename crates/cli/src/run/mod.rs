@@ -123,7 +123,7 @@ impl Opened {
         let admin = stores.store.offer_admin_endpoint();
         // Last: nothing is announced that is then refused.
         joined::announce(&stores);
-        announce_first_start(&stores, args.options.from).await;
+        announce_start(&stores, args.options.from).await;
         Ok(Self { processor, delegate, endpoint, admin, stores, own_store })
     }
 
@@ -140,20 +140,29 @@ impl Opened {
     }
 }
 
-/// Says that a processor starts for the first time, and where: so does one whose name or lease container is mistyped.
-async fn announce_first_start(stores: &ProcessorStores, from: Moment) {
+/// Says where a processor begins that starts for the first time: so does one whose name or lease container is mistyped. For
+/// others it says that --from does not move them.
+async fn announce_start(stores: &ProcessorStores, from: Option<Moment>) {
     // A store that refuses this is no reason not to start: the host repeats its requests.
     let Ok(known) = changefeed::processors(&stores.monitored, &stores.leases).await else { return };
-    if known.contains(&stores.name) {
+    let name = &stores.name;
+    if known.contains(name) {
+        if from.is_some() {
+            tracing::info!(
+                processor = name,
+                "not the first start: --from does not count, the processor goes on where it was; `changefeed seek {name}` \
+                 moves it"
+            );
+        }
         return;
     }
     let place = match from {
-        Moment::Beginning => "from the beginning",
-        Moment::Now => "from now on, without the changes before (--from beginning delivers them)",
-        Moment::Time(_) => "from the time of --from on",
+        Some(Moment::Beginning) => "from the beginning",
+        Some(Moment::Now) | None => "from now on, without the changes before (--from beginning delivers them)",
+        Some(Moment::Time(_)) => "from the time of --from on",
     };
     let others = known.join(", ");
-    tracing::info!(processor = stores.name, others, "first start: delivers {place}");
+    tracing::info!(processor = name, others, "first start: delivers {place}");
 }
 
 /// For so long a call of `--exec` may go on after its command was killed.

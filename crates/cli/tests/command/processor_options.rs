@@ -101,6 +101,21 @@ async fn all_versions_brings_deletes() {
 }
 
 #[test]
+fn a_start_that_is_not_the_first_says_that_from_does_not_count() {
+    let shop = Shop::in_folder();
+    shop.load(3);
+    let once = |more: &[&str]| text(&shop.run(&["run"], &[&["--print", "--once"], more].concat()).stderr);
+    let sentence = "--from does not count, the processor goes on where it was; `changefeed seek mailer` moves it";
+    let first = once(&["--from", "beginning"]);
+    assert!(first.contains("first start: delivers from the beginning") && !first.contains(sentence), "{first}");
+    let second = once(&["--from", "beginning"]);
+    assert_eq!(second.matches(sentence).count(), 1, "{second}");
+    assert!(!second.contains("first start: delivers"), "{second}");
+    let third = once(&[]);
+    assert!(!third.contains("--from"), "{third}");
+}
+
+#[test]
 fn all_versions_from_the_beginning_is_refused_by_check_as_by_a_run() {
     let shop = Shop::served();
     let store = shop.store();
