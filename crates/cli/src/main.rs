@@ -21,6 +21,7 @@ mod inspect;
 mod keys;
 mod leases;
 mod load;
+mod log;
 mod man;
 mod metrics;
 mod nearest;
@@ -73,6 +74,9 @@ fn main() -> ExitCode {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         config::mistyped_variables(names).iter().for_each(|problem| warn(problem));
     }
+    if !has_own_log(&command) {
+        log::of_command();
+    }
     match work(command, &config) {
         Ok(exit) => exit.into(),
         Err(error) => report(&*error).into(),
@@ -82,6 +86,11 @@ fn main() -> ExitCode {
 /// Whether this process was started by another one of this program.
 fn is_child(command: &Command) -> bool {
     matches!(command, Command::DemoHost(_) | Command::ExecGuard)
+}
+
+/// Whether a command decides itself what goes to stderr.
+fn has_own_log(command: &Command) -> bool {
+    is_child(command) || matches!(command, Command::Serve(_) | Command::Run(_) | Command::Demo(_))
 }
 
 /// Whether a config file that cannot be read is no reason to refuse a command: those explain, or need no store.

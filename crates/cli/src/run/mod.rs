@@ -6,7 +6,6 @@ mod exec;
 pub(crate) mod exec_guard;
 mod found;
 mod joined;
-mod log;
 mod options;
 mod stderr_tail;
 mod webhook;
@@ -31,6 +30,7 @@ use crate::{
     args::{DelegateArgs, Moment, RunArgs},
     change_line::{Form, lines},
     exit::{EndRequests, Exit, Printed, Result, print, say},
+    log,
     metrics::{
         endpoint::Endpoint,
         probe::{Probe, Questions},
@@ -42,7 +42,7 @@ use crate::{
 
 /// Runs until a signal, or the end that the arguments ask for.
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
-    log::init(args.log.parse()?);
+    log::of_host(args.log.parse()?);
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = tokio.block_on(host(args));
     // A call that does not end keeps its thread, not this process.

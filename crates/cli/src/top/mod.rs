@@ -53,6 +53,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
     let mut terminal = ratatui::try_init()?;
     let ended = show(&mut terminal, &args.processor.name, &looks);
     ratatui::restore();
+    progress::reveal();
     ended
 }
 

@@ -55,7 +55,7 @@ impl Terminal {
     }
 
     /// Waits until something was shown.
-    fn shows(&self, text: &str) {
+    pub(crate) fn shows(&self, text: &str) {
         eventually(&format!("{text:?} on the terminal"), || self.raw().contains(text));
     }
 
