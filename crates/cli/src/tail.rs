@@ -17,7 +17,7 @@ use crate::{
     args::TailArgs,
     change_line::{Form, lines},
     clock,
-    exit::{Exit, Printed, Result, block_on, interrupted, print},
+    exit::{Exit, Printed, Result, block_on, interrupted, print_off_thread},
     progress::Indicator,
     store::{Missing, Store},
     whole_file,
@@ -84,7 +84,8 @@ async fn follow(
         let rest = usize::try_from(left).unwrap_or(usize::MAX);
         changes.truncate(rest);
         left -= changes.len() as u64;
-        if print(&lines(&RawChanges::from_container(changes, container), form, None)?)? == Printed::NobodyReads {
+        let text = lines(&RawChanges::from_container(changes, container), form, None)?;
+        if print_off_thread(text).await? == Printed::NobodyReads {
             return Ok(Exit::Good);
         }
         save(args.bookmark.as_deref(), pull)?;

@@ -37,7 +37,7 @@ the 2xx kind means that the batch is done, any other fails the attempt. The head
 same for the same changes; with --webhook-secret-file the header webhook-signature is that of Standard Webhooks
 (HMAC-SHA256 over `id.timestamp.body`). Redirects are not followed.
 
-Ends on Ctrl-C and SIGTERM, also while it is starting: running calls are finished, leases are handed over, the exit code is
+Ends on Ctrl-C, SIGTERM and SIGHUP (not under `nohup`), also while it is starting: running calls are finished, leases are handed over, the exit code is
 0, 130 with --once if it has not caught up, or 2 if a call did not finish before the stop deadline and was cut off. A second
 one, at least a second later, ends it at once, with 130. If the reader of what it prints goes away, as `| head` does, it ends, too: with 0, or with 1
 if --once has not caught up. What could not be printed is not checkpointed, and the next run delivers it.";

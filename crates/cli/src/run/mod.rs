@@ -29,7 +29,7 @@ use self::{
 use crate::{
     args::{DelegateArgs, Moment, RunArgs},
     change_line::{Form, lines},
-    exit::{EndRequests, Exit, Printed, Result, print, say},
+    exit::{EndRequests, Exit, Printed, Result, print_off_thread, say},
     log,
     metrics::{
         endpoint::Endpoint,
@@ -349,8 +349,7 @@ impl Delegate {
             Kind::Print(form) => *form,
         };
         let text = lines(&changes, form, Some(context.lease().as_str()))?;
-        // A reader that is slow must not keep a thread of the host.
-        match tokio::task::spawn_blocking(move || print(&text)).await? {
+        match print_off_thread(text).await {
             Ok(Printed::Whole) => return Ok(BatchResult::Done),
             Ok(Printed::NobodyReads) => {}
             Err(error) => *self.failure.lock() = Some(error.to_string()),
