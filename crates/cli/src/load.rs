@@ -20,6 +20,7 @@ use crate::{
     clock,
     count::count_of,
     exit::{Exit, Result, block_on, interrupted, print, print_text, warn, with_causes},
+    outage::{may_pass, pause},
     progress::Indicator,
     store::{Missing, NewContainer, Store},
 };
@@ -158,8 +159,7 @@ impl Loader {
                 Ok(written) => break written,
                 Err(error) if attempt < ATTEMPTS && may_pass(error.kind()) => {
                     self.note_failure(&error);
-                    let wait = error.retry_after().unwrap_or(Duration::from_millis(50 << attempt.min(6)));
-                    clock::sleep(wait).await;
+                    clock::sleep(pause(&error, attempt)).await;
                     attempt += 1;
                 }
                 Err(error) => return Err(error.into()),
@@ -216,10 +216,6 @@ fn set(item: &mut Value, path: &str, text: &str) {
     if place.is_null() {
         *place = text.into();
     }
-}
-
-fn may_pass(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Throttled | ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::RangeGone)
 }
 
 fn open_ledger(file: &Path) -> Result<File> {

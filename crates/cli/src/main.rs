@@ -25,6 +25,7 @@ mod log;
 mod man;
 mod metrics;
 mod nearest;
+mod outage;
 mod processor_stores;
 mod progress;
 mod redact;
