@@ -2,13 +2,14 @@
 
 use std::{
     error::Error as StdError,
+    fs,
     io::{self, Write as _},
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
 };
 
@@ -29,7 +30,7 @@ pub(crate) enum Exit {
     Unhealthy,
     /// 2: could not be done.
     Failed,
-    /// 130: ended by Ctrl-C, as shells say it.
+    /// 130: ended by a signal, as shells say it of Ctrl-C.
     Interrupted,
 }
 
@@ -95,6 +96,11 @@ pub(crate) fn print(text: &str) -> Result<Printed> {
     }
 }
 
+/// Writes a result to stdout. A reader that has stalled keeps a thread, and nothing else: signals still count.
+pub(crate) async fn print_off_thread(text: String) -> Result<Printed> {
+    tokio::task::spawn_blocking(move || print(&text)).await?
+}
+
 /// Writes a result for people to stdout: on a terminal in lines that fit it.
 pub(crate) fn print_text(text: &str) -> Result<Printed> {
     print(&terminal::wrapped(text, terminal::columns()))
@@ -102,10 +108,14 @@ pub(crate) fn print_text(text: &str) -> Result<Printed> {
 
 /// Does the work of a sub-command that needs no threads of its own.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = tokio.block_on(work);
+    // A write to a reader that has stalled keeps its thread, not this process.
+    tokio.shutdown_background();
+    ended
 }
 
-/// Waits for Ctrl-C or SIGTERM; for ever if signals cannot be heard.
+/// Waits for a request to end; without limit if signals cannot be heard.
 pub(crate) async fn interrupted() {
     match EndRequests::listen() {
         Ok(requests) => requests.reached(1).await,
@@ -113,11 +123,15 @@ pub(crate) async fn interrupted() {
     }
 }
 
+/// The number of SIGHUP on every system.
+const SIGHUP: u32 = 1;
+
 /// Signals this soon after the first one are the same request: `timeout` signals a process and then its group.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// How often Ctrl-C or SIGTERM has asked this process to end. From the first of these on signals do nothing else. Signals
-/// within a second after the first count as one.
+/// How often Ctrl-C, SIGTERM or SIGHUP has asked this process to end. From the first of these on signals do nothing else.
+/// Signals within a second after the first count as one. SIGHUP does not count where it was ignored from the start, as under
+/// `nohup`.
 #[derive(Clone, Debug)]
 pub(crate) struct EndRequests(watch::Receiver<u32>);
 
@@ -126,6 +140,7 @@ impl EndRequests {
     #[expect(clippy::disallowed_methods, reason = "the command runs in no simulation")]
     pub(crate) fn listen() -> io::Result<Self> {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut hang_up = if ignores_hang_up() { None } else { Some(signal(SignalKind::hangup())?) };
         let (count, receiver) = watch::channel(0);
         tokio::spawn(async move {
             let mut first: Option<Instant> = None;
@@ -133,6 +148,7 @@ impl EndRequests {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                    () = received(&mut hang_up) => {}
                 }
                 match first {
                     None => first = Some(clock::instant()),
@@ -157,4 +173,21 @@ impl EndRequests {
     pub(crate) fn any(&self) -> bool {
         *self.0.borrow() > 0
     }
+}
+
+/// Waits for a signal; without limit for none.
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether SIGHUP is ignored. Where the system does not tell, it stays as it is.
+fn ignores_hang_up() -> bool {
+    let Ok(status) = fs::read_to_string("/proc/self/status") else { return true };
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // The bits of a number in hexadecimal, the first signal being the last bit.
+    let ignored = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    ignored.is_none_or(|bits| bits >> (SIGHUP - 1) & 1 == 1)
 }

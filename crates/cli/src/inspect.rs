@@ -18,6 +18,7 @@ use crate::{
     leases,
     processor_stores::ProcessorStores,
     progress::Indicator,
+    redact::redacted,
     store_health,
     table::Table,
     tail::partition_key,
@@ -82,7 +83,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
     let (mut leases, problems, letters) = on(&args.processor, async |on| {
         let leases = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
         let letters = LetterCount::of(&args.letters, on, args.lease.as_deref()).await?;
-        Ok((leases, store_health::problems(&on.store, &args.processor.store.store).await, letters))
+        Ok((leases, store_health::problems(&on.store, &redacted(&args.processor.store.store)).await, letters))
     })?;
     if let Some(token) = &args.lease {
         let known: Vec<String> = leases.iter().map(|found| found.lease.to_string()).collect();

@@ -5,7 +5,7 @@ use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path};
 use changefeed::remote::{EMULATOR_KEY, trust::is_loopback};
 use changefeed_server::auth::Keys;
 
-use crate::{args::StoreArgs, exit::Result};
+use crate::{args::StoreArgs, exit::Result, redact::redacted};
 
 /// The variable that holds the account's key.
 const VARIABLE: &str = "CHANGEFEED_KEY";
@@ -34,7 +34,7 @@ pub(crate) fn of_client(args: &StoreArgs, host: &str) -> Result<String> {
 
 /// The text of a file with a secret; says so if others can read it.
 pub(crate) fn read(file: &Path) -> Result<String> {
-    let shown = file.display();
+    let shown = redacted(&file.to_string_lossy());
     let text = fs::read_to_string(file).map_err(|error| format!("read the key file {shown}: {error}"))?;
     if fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
         tracing::warn!(file = %shown, "others can read the key file: run chmod 600 on it");

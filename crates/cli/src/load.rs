@@ -20,6 +20,7 @@ use crate::{
     clock,
     count::count_of,
     exit::{Exit, Result, block_on, interrupted, print, print_text, warn, with_causes},
+    outage::{may_pass, pause},
     progress::Indicator,
     store::{Missing, NewContainer, Store},
 };
@@ -141,8 +142,10 @@ impl Loader {
             }
             if let Some(rate) = rate {
                 #[expect(clippy::cast_precision_loss, reason = "a pace")]
-                let due = begin + Duration::from_secs_f64(number as f64 / rate);
-                tokio::time::sleep_until(due.into()).await;
+                let due = number as f64 / rate;
+                // Later than any time there is: never.
+                let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX);
+                clock::sleep(due.saturating_sub(begin.elapsed())).await;
             }
             self.write_one(number).await?;
         }
@@ -156,8 +159,7 @@ impl Loader {
                 Ok(written) => break written,
                 Err(error) if attempt < ATTEMPTS && may_pass(error.kind()) => {
                     self.note_failure(&error);
-                    let wait = error.retry_after().unwrap_or(Duration::from_millis(50 << attempt.min(6)));
-                    clock::sleep(wait).await;
+                    clock::sleep(pause(&error, attempt)).await;
                     attempt += 1;
                 }
                 Err(error) => return Err(error.into()),
@@ -214,10 +216,6 @@ fn set(item: &mut Value, path: &str, text: &str) {
     if place.is_null() {
         *place = text.into();
     }
-}
-
-fn may_pass(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Throttled | ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::RangeGone)
 }
 
 fn open_ledger(file: &Path) -> Result<File> {

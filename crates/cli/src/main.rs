@@ -7,6 +7,7 @@ mod args;
 mod backup;
 mod change_line;
 mod clock;
+mod command_line;
 mod config;
 mod connection_string;
 mod control;
@@ -20,9 +21,11 @@ mod inspect;
 mod keys;
 mod leases;
 mod load;
+mod log;
 mod man;
 mod metrics;
 mod nearest;
+mod outage;
 mod processor_stores;
 mod progress;
 mod redact;
@@ -37,7 +40,7 @@ mod terminal;
 mod top;
 mod whole_file;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use clap::CommandFactory as _;
 
@@ -45,24 +48,61 @@ use self::{
     args::{Args, Command, ConfigCommand},
     config::Config,
     control::Wanted,
-    exit::{Exit, Result, print, report, warn},
+    exit::{Exit, Result, print, report, warn, with_causes},
 };
 
 fn main() -> ExitCode {
-    let config = match Config::read() {
-        Ok(config) => config,
-        Err(error) => return report(&*error).into(),
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let (config, problem) = match Config::read() {
+        Ok(config) => (config, None),
+        Err(error) => (Config::default(), Some(error)),
     };
-    // Arguments that make no sense, and requests for help, are shown as they should be.
-    let args = config.arguments().unwrap_or_else(|error| error.exit());
-    if !matches!(args.command, Command::DemoHost(_) | Command::ExecGuard) {
+    let command = match (command_line::parse(&config, &typed), problem) {
+        (Ok(args), None) => args.command,
+        // What takes nothing from the file that matters works, however it is.
+        (Ok(args), Some(error)) if works_without_config(&args.command) => {
+            if !is_child(&args.command) {
+                warn(&with_causes(&*error));
+            }
+            args.command
+        }
+        (Err(error), Some(_)) if is_help(&error) => error.exit(),
+        (_, Some(error)) => return report(&*error).into(),
+        // Arguments that make no sense, and requests for help, are shown as they should be.
+        (Err(error), None) => error.exit(),
+    };
+    if !is_child(&command) {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         config::mistyped_variables(names).iter().for_each(|problem| warn(problem));
     }
-    match work(args.command, &config) {
+    if !has_own_log(&command) {
+        log::of_command();
+    }
+    match work(command, &config) {
         Ok(exit) => exit.into(),
         Err(error) => report(&*error).into(),
     }
+}
+
+/// Whether this process was started by another one of this program.
+fn is_child(command: &Command) -> bool {
+    matches!(command, Command::DemoHost(_) | Command::ExecGuard)
+}
+
+/// Whether a command decides itself what goes to stderr.
+fn has_own_log(command: &Command) -> bool {
+    is_child(command) || matches!(command, Command::Serve(_) | Command::Run(_) | Command::Demo(_))
+}
+
+/// Whether a config file that cannot be read is no reason to refuse a command: those explain, or need no store.
+fn works_without_config(command: &Command) -> bool {
+    is_child(command) || matches!(command, Command::Demo(_) | Command::Completions { .. } | Command::Man { .. })
+}
+
+/// Whether the arguments ask for help or for the version.
+fn is_help(error: &clap::Error) -> bool {
+    let missing = clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    !error.use_stderr() || error.kind() == missing
 }
 
 fn work(command: Command, config: &Config) -> Result<Exit> {

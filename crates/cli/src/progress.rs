@@ -12,6 +12,7 @@ use std::{
 };
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use parking_lot::Mutex;
 
 use crate::terminal;
 
@@ -32,6 +33,12 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether nothing may be drawn.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// Lines of the log that came while a picture had the terminal.
+static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// So many different lines are kept: enough to see what happened.
+const MOST_KEPT: usize = 100;
 
 /// A bar, a count or a spinner; gone when it is dropped.
 #[derive(Debug)]
@@ -134,9 +141,18 @@ fn draw_later(bar: &ProgressBar) -> io::Result<(Sender<()>, JoinHandle<()>)> {
     Ok((sender, drawer))
 }
 
-/// Draws nothing from now on: the terminal belongs to a picture.
+/// Draws nothing from now on, and keeps what is logged: the terminal belongs to a picture.
 pub(crate) fn hide() {
     HIDDEN.store(true, Ordering::Release);
+}
+
+/// The picture is gone: writes what was kept.
+pub(crate) fn reveal() {
+    HIDDEN.store(false, Ordering::Release);
+    for line in std::mem::take(&mut *KEPT.lock()) {
+        // If nobody can read it, there is nobody to tell.
+        drop(io::stderr().write_all(&line));
+    }
 }
 
 /// Writes something while nothing is drawn where it goes.
@@ -154,6 +170,14 @@ pub(crate) struct StderrAbove;
 
 impl Write for StderrAbove {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if HIDDEN.load(Ordering::Acquire) {
+            let mut kept = KEPT.lock();
+            // What is repeated with each picture is kept once.
+            if kept.len() < MOST_KEPT && !kept.iter().any(|line| line == bytes) {
+                kept.push(bytes.to_vec());
+            }
+            return Ok(bytes.len());
+        }
         above(|| io::stderr().write(bytes))
     }
 

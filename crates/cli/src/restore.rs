@@ -21,6 +21,7 @@ use crate::{
     count::count_of,
     exit::{Exit, Result, block_on, print, print_text},
     progress::Indicator,
+    store::must_be_a_path,
 };
 
 /// How much is copied at a time.
@@ -28,6 +29,7 @@ const PART_BYTES: usize = 1024 * 1024;
 
 /// Makes a store. It gets its name when it is complete and was opened once.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<Exit> {
+    must_be_a_path(&args.store, "restore makes one")?;
     let manifest = Manifest::read(&args.backup)?;
     let partial = Partial::begin(&args.store)?;
     let progress = Indicator::of_bytes(manifest.bytes(), "restored");

@@ -22,13 +22,19 @@ use crate::{
     exit::{Exit, Result, print, say},
     keys, metrics,
     progress::Indicator,
-    store::{MEMORY, admin_endpoint, is_store},
+    store::{MEMORY, admin_endpoint, is_store, must_be_a_path},
 };
 
 /// Serves until a signal asks it to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let level: LevelFilter = args.log.parse()?;
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .init();
+    must_be_a_path(&args.store, "serve needs one of its own, or memory")?;
     allow_many_files();
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(serve(args))

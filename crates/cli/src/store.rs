@@ -15,11 +15,12 @@ use hyper::Uri;
 use crate::{
     args::{ContainerName, StoreArgs},
     clock,
-    connection_string::AccountName,
+    connection_string::{AccountName, is_connection_string},
     exit::Result,
     keys,
     nearest::nearest,
     progress::Indicator,
+    redact::redacted,
 };
 
 /// What `--store` says for a store that is gone with its process.
@@ -121,8 +122,7 @@ impl Store {
     /// meant for another store.
     #[cfg(feature = "cosmos")]
     fn azure(args: &StoreArgs, account: &AccountName<'_>) -> Result<Self> {
-        let host =
-            account.host().ok_or("AccountEndpoint is not a URL such as https://my-shop.documents.azure.com:443/")?;
+        let host = account.host()?;
         let key = match account.key {
             Some(key) => key.to_owned(),
             None => keys::of_client(args, &host)?,
@@ -134,7 +134,7 @@ impl Store {
 
     #[cfg(not(feature = "cosmos"))]
     fn azure(_: &StoreArgs, account: &AccountName<'_>) -> Result<Self> {
-        let host = account.host().unwrap_or_else(|| account.endpoint.to_owned());
+        let host = account.host()?;
         Err(format!(
             "{host} is an account of Azure Cosmos DB, and this command was built without support for it: build it with \
              `cargo install --path crates/cli --features cosmos`"
@@ -192,10 +192,14 @@ impl Store {
     }
 
     fn connect(args: &StoreArgs) -> Result<Self> {
-        let no_url =
-            |problem: String| format!("--store {}: {problem}: pass a URL such as http://127.0.0.1:8081", args.store);
-        let uri: Uri = args.store.parse().map_err(|error: hyper::http::uri::InvalidUri| no_url(error.to_string()))?;
-        let host = uri.host().ok_or_else(|| no_url("a URL needs a host".to_owned()))?;
+        let no_url = |problem: &str| {
+            format!("--store {}: {problem}: pass a URL such as http://127.0.0.1:8081", redacted(&args.store))
+        };
+        let uri: Uri = args.store.parse().map_err(|error: hyper::http::uri::InvalidUri| no_url(&error.to_string()))?;
+        let host = uri.host().ok_or_else(|| no_url("a URL needs a host"))?;
+        if uri.path_and_query().is_some_and(|path| path != "/") {
+            return Err(no_url("the URL of a server has no path").into());
+        }
         let mut server = remote::Server::builder(&args.store, &keys::of_client(args, host)?);
         // A look at a server that is not there fails at once; `run` waits by itself, for stores of any kind.
         server = server.trust_loopback().start_timeout(Duration::ZERO);
@@ -334,6 +338,15 @@ impl Store {
     }
 }
 
+/// Refuses a URL and an account where only a folder of this machine will do; `use_of_it` says what for.
+pub(crate) fn must_be_a_path(folder: &Path, use_of_it: &str) -> Result<()> {
+    let text = folder.to_string_lossy();
+    if !text.contains("://") && !is_connection_string(&text) {
+        return Ok(());
+    }
+    Err(format!("--store {} is no folder, and {use_of_it}: pass --store DIR", redacted(&text)).into())
+}
+
 /// Refuses a folder without a store: opening it would make one.
 fn must_be_a_store(folder: &Path) -> Result<()> {
     let shown = folder.display();
@@ -389,6 +402,7 @@ mod tests {
             ("https://my-shop.documents.azure.com:443/", true),
             ("AccountEndpoint=https://my-shop.documents.azure.com:443/;", true),
             ("AccountEndpoint=http://localhost:8081/;AccountKey=YWJj;", true),
+            ("'AccountEndpoint=http://localhost:8081/;AccountKey=YWJj;'", true),
             ("http://localhost:8081", false),
             ("https://changefeed.example.org", false),
         ] {
@@ -399,7 +413,7 @@ mod tests {
         let bad =
             StoreArgs { store: "AccountEndpoint=shop;AccountKey=YWJj;".to_owned(), key_file: None, ca_file: None };
         let error = Store::open(&bad, Missing::Refused).err().expect("not a URL");
-        assert!(error.to_string().contains("AccountEndpoint is not a URL"), "{error}");
+        assert!(error.to_string().contains("needs an AccountEndpoint that is a URL"), "{error}");
         std::fs::remove_file(&file).expect("remove the key");
     }
 }

@@ -17,7 +17,8 @@ use crate::{
     args::TailArgs,
     change_line::{Form, lines},
     clock,
-    exit::{Exit, Printed, Result, block_on, interrupted, print},
+    exit::{Exit, Printed, Result, block_on, interrupted, print_off_thread},
+    outage::{Outage, may_pass},
     progress::Indicator,
     store::{Missing, Store},
     whole_file,
@@ -63,9 +64,17 @@ async fn follow(
 ) -> Result<Exit> {
     let form = Form::on_stdout(args.json);
     let mut left = args.max.unwrap_or(u64::MAX);
+    let mut outage = Outage::default();
     let progress = (args.once && is_seen_alone()).then(|| Indicator::counting("changes read"));
     while left > 0 {
-        let page = pull.next_page().await?;
+        let page = match pull.next_page().await {
+            Err(error) if !args.once && may_pass(error.kind()) => {
+                outage.wait(&error).await;
+                continue;
+            }
+            read => read?,
+        };
+        outage.end();
         if page.is_empty() {
             save(args.bookmark.as_deref(), pull)?;
             if args.once {
@@ -84,7 +93,8 @@ async fn follow(
         let rest = usize::try_from(left).unwrap_or(usize::MAX);
         changes.truncate(rest);
         left -= changes.len() as u64;
-        if print(&lines(&RawChanges::from_container(changes, container), form, None)?)? == Printed::NobodyReads {
+        let text = lines(&RawChanges::from_container(changes, container), form, None)?;
+        if print_off_thread(text).await? == Printed::NobodyReads {
             return Ok(Exit::Good);
         }
         save(args.bookmark.as_deref(), pull)?;

@@ -86,6 +86,8 @@ Examples:
     --container shop/orders --where 'c.total > 100'";
 
 /// Prints the changes of a container as they come; needs no leases and writes nothing
+///
+/// A server that is restarted or throttles is waited for, unless --once is given.
 #[derive(Debug, Arguments)]
 #[command(after_help = TAIL_EXAMPLE)]
 pub(crate) struct TailArgs {

@@ -8,16 +8,18 @@ const DEMO_LEDGER: &str = "\
 The ledger at the end counts changes, one for each version of each order:
   written       acknowledged by the store after they were on disk
   delivered     of these, handled by a host at least once
-  duplicates    handled again, because a host died after handling them and before storing that
+  duplicates    handled again: a host died before it had stored its progress
   dead letters  found in the dead-letter container
   lost          written, but neither delivered nor dead letters
-An order is only updated after its last version was handled: the feed shows the newest version of an item, so faster
+
+An order is only updated after its last version was handled: the feed shows the newest version of an item, so faster \
 updates would be merged, and counting them would prove nothing.
 
 Example:
   changefeed demo --seconds 10
 
-The events go to stderr, the ledger to stdout. Exit codes: 0 nothing was lost, 1 something was, 2 error, 130 Ctrl-C.";
+The events go to stderr, the ledger to stdout. Ends early on Ctrl-C, SIGTERM and SIGHUP. Exit codes: 0 nothing was lost, 1 \
+something was, 2 error, 130 ended by a signal.";
 
 /// Shows the whole idea in half a minute: hosts share the work, one dies, others join, a range splits, an item is
 /// poison, and nothing is lost

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args as Arguments;
 
-use super::moment::duration;
+use super::moment::positive_duration;
 
 /// Where metrics are shown, and to whom.
 #[derive(Debug, Arguments)]
@@ -27,7 +27,7 @@ pub(crate) struct MetricsArgs {
     pub(crate) lease_metrics: bool,
 
     /// How often the lag is measured for /metrics
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
     pub(crate) lag_interval: Duration,
 }
 

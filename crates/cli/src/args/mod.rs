@@ -34,9 +34,10 @@ pub(crate) use self::{
 };
 
 const EXIT_CODES: &str = "\
-Options may be set in a file, as `store = \"./data\"`: changefeed.toml in this folder, or the one that
-CHANGEFEED_CONFIG names. Those that name a store or a container may be variables, too.
-Exit codes: 0 all is well, 1 done but something is not well, 2 error, 130 ended by Ctrl-C.";
+Options may be set in a file, as `store = \"./data\"`: changefeed.toml in this folder, or the one that CHANGEFEED_CONFIG \
+names; empty, the variable says that there is none. Options that name a store or a container may be variables, too.
+
+Exit codes: 0 all is well, 1 done but something is not well, 2 error, 130 ended by a signal.";
 
 /// Change feed processor: your code receives the changed items of a container, at least once, in order per partition
 /// key, on as many hosts as you start

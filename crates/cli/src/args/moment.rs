@@ -60,6 +60,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "pass a length of time with its unit, such as 500ms, 10s, 5m or 1h".to_owned())
 }
 
+/// A length of time that is not zero.
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("pass a length of time above zero, such as 500ms, 10s, 5m or 1h".to_owned()),
+        time => Ok(time),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +87,7 @@ mod tests {
     fn a_length_needs_a_unit() {
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         assert!(duration("5").unwrap_err().contains("unit"));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        assert!(positive_duration("0ms").unwrap_err().contains("above zero"));
     }
 }

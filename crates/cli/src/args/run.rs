@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args as Arguments};
 use super::{
     data::positive,
     metrics::MetricsArgs,
-    moment::{Moment, duration},
+    moment::{Moment, duration, positive_duration},
     store::{ContainerName, ProcessorArgs},
 };
 
@@ -21,26 +21,31 @@ Examples:
   changefeed run archive --store ./data --container shop/orders \\
     --leases shop/leases --from beginning --copy-to shop/archive --once
 
---exec runs the command by `sh -c` for each batch, with one change on each line of stdin, as --print --json prints them.
-Exit code 0 means that the batch is done; any other fails the attempt, and the batch is retried. The end of what the command
-wrote to stderr, up to 1 KiB, is part of the error in logs, dead letters and `changefeed explain`; all of it goes to the
-stderr of this host. The command must end by itself when stdin ends. At --delegate-timeout its whole process group is killed. With --results it may say what became
-of single changes, one line of JSON each on stdout; changes that it does not mention are done:
-  {\"change_id\": \"...\", \"result\": \"done\" | \"skip\" | \"retry\" | \"dead-letter\", \"after\": \"5s\", \"reason\": \"...\"}
-Variables: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT.
+--exec runs the command by `sh -c` for each batch, with one change on each line of stdin, as --print --json prints them. \
+Exit code 0 means that the batch is done; any other fails the attempt, and the batch is retried. The end of what the command \
+wrote to stderr, up to 1 KiB, is part of the error in logs, dead letters and `changefeed explain`; all of it goes to the \
+stderr of this host. The command must end by itself when stdin ends. At --delegate-timeout its whole process group is killed.
 
---metrics 9464 serves http://127.0.0.1:9464/metrics for Prometheus, with /healthz and /readyz for whoever starts and
+With --results the command may say what became of single changes, one line of JSON each on stdout; changes that it does not \
+mention are done. RESULT is \"done\", \"skip\", \"retry\" or \"dead-letter\":
+  {\"change_id\": \"...\", \"result\": RESULT, \"after\": \"5s\", \"reason\": \"...\"}
+
+Variables of the command: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT.
+
+--metrics 9464 serves http://127.0.0.1:9464/metrics for Prometheus, with /healthz and /readyz for whoever starts and \
 restarts processes; docs/metrics.md lists what is measured.
 
---webhook sends each batch as {\"processor\", \"instance\", \"lease\", \"attempt\", \"changes\": [...]} by POST; an answer of
-the 2xx kind means that the batch is done, any other fails the attempt. The headers Idempotency-Key and webhook-id are the
-same for the same changes; with --webhook-secret-file the header webhook-signature is that of Standard Webhooks
+--webhook sends each batch as {\"processor\", \"instance\", \"lease\", \"attempt\", \"changes\": [...]} by POST; an answer of \
+the 2xx kind means that the batch is done, any other fails the attempt. The headers Idempotency-Key and webhook-id are the \
+same for the same changes; with --webhook-secret-file the header webhook-signature is that of Standard Webhooks \
 (HMAC-SHA256 over `id.timestamp.body`). Redirects are not followed.
 
-Ends on Ctrl-C and SIGTERM, also while it is starting: running calls are finished, leases are handed over, the exit code is
-0, 130 with --once if it has not caught up, or 2 if a call did not finish before the stop deadline and was cut off. A second
-one, at least a second later, ends it at once, with 130. If the reader of what it prints goes away, as `| head` does, it ends, too: with 0, or with 1
-if --once has not caught up. What could not be printed is not checkpointed, and the next run delivers it.";
+Ends on Ctrl-C, SIGTERM and SIGHUP, also while it is starting: running calls are finished, leases are handed over, the exit \
+code is 0, 130 with --once if it has not caught up, or 2 if a call did not finish before the stop deadline and was cut off. A \
+second signal, at least a second later, ends it at once, with 130. SIGHUP is ignored under `nohup`.
+
+If the reader of what it prints goes away, as `| head` does, it ends, too: with 0, or with 1 if --once has not caught up. \
+What could not be printed is not checkpointed, and the next run delivers it.";
 
 /// Runs a host with a ready-made delegate: prints changes, runs a command or calls a webhook for each
 /// batch, or copies to another container
@@ -108,7 +113,7 @@ pub(crate) struct DelegateArgs {
     pub(crate) webhook_secret_file: Option<PathBuf>,
 
     /// How long the receiver may take to answer
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_duration)]
     pub(crate) webhook_timeout: Duration,
 
     /// Copies items to this container, in the same store or in another folder or server; it is made if it is missing.
@@ -125,7 +130,7 @@ pub(crate) struct DelegateArgs {
     pub(crate) allow_private: bool,
 }
 
-/// The options of a processor. What is not given stays as the library has it.
+/// The options of a processor. What is not given stays as the library has it, but for the start, which is now.
 #[derive(Debug, Arguments)]
 #[command(next_help_heading = "Options of the processor")]
 pub(crate) struct OptionArgs {
@@ -133,9 +138,9 @@ pub(crate) struct OptionArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) instance: Option<String>,
 
-    /// Where a processor that starts for the first time begins: `beginning`, `now`, a time, or '10m ago'
-    #[arg(long, value_name = "WHEN", default_value = "now")]
-    pub(crate) from: Moment,
+    /// Where a processor that starts for the first time begins: `beginning`, `now`, a time, or '10m ago' [default: now]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) from: Option<Moment>,
 
     /// Delivers all versions and deletes, instead of the newest version of each item; the container must keep them, as one
     /// does that `load --retention` makes
@@ -167,7 +172,7 @@ pub(crate) struct OptionArgs {
     pub(crate) poll_interval: Option<Duration>,
 
     /// How long a read of the feed may take
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) read_timeout: Option<Duration>,
 
     /// How long a call may take before it counts as failed [default: no limit]
@@ -223,6 +228,6 @@ pub(crate) struct OptionArgs {
     pub(crate) dead_letter_after_crashes: Option<u32>,
 
     /// How long dead letters are kept [default: until they are deleted]
-    #[arg(long, value_name = "TIME", value_parser = duration, requires = "dead_letters")]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration, requires = "dead_letters")]
     pub(crate) dead_letter_ttl: Option<Duration>,
 }

@@ -16,7 +16,7 @@ Example:
   changefeed serve --store ./data --listen 127.0.0.1:8081")]
 pub(crate) struct ServeArgs {
     /// Folder of the store, made if it is missing; `memory` keeps nothing
-    #[arg(long, value_name = "DIR", env = "CHANGEFEED_STORE", hide_env_values = true, value_parser = folder)]
+    #[arg(long, value_name = "DIR", env = "CHANGEFEED_STORE", hide_env_values = true)]
     pub(crate) store: PathBuf,
 
     /// Address and port; port 0 takes any free one
@@ -65,14 +65,6 @@ pub(crate) struct ServeArgs {
     /// What goes to stderr
     #[arg(long, value_name = "LEVEL", default_value = "warn", value_parser = ["off", "error", "warn", "info", "debug", "trace"])]
     pub(crate) log: String,
-}
-
-/// The folder of a store: what is served may not be a server itself.
-fn folder(text: &str) -> Result<PathBuf, String> {
-    if text.contains("://") {
-        return Err("is a URL, and serve needs a folder of its own: pass --store DIR, or memory".to_owned());
-    }
-    Ok(PathBuf::from(text))
 }
 
 /// An address to listen on; `localhost` is that of this machine.

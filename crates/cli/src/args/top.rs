@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args as Arguments;
 
-use super::{moment::duration, store::ProcessorArgs};
+use super::{moment::positive_duration, store::ProcessorArgs};
 
 /// Shows leases, owners, lag and errors of a processor in the terminal, as they change
 ///
@@ -24,7 +24,7 @@ pub(crate) struct TopArgs {
     pub(crate) processor: ProcessorArgs,
 
     /// How often to look; with --once, how long to measure
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub(crate) interval: Duration,
 
     /// Prints one picture and ends; needs no terminal

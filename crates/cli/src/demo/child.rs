@@ -10,7 +10,7 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-use crate::exit::Result;
+use crate::{config, exit::Result};
 
 /// A process of this program.
 #[derive(Debug)]
@@ -23,8 +23,9 @@ impl Process {
     fn start(args: &[&str]) -> Result<(Self, Lines<BufReader<ChildStdout>>)> {
         let program = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
         let mut command = Command::new(program);
-        // A Ctrl-C is for the demonstration, which then stops the others in order.
-        command.args(args).process_group(0).kill_on_drop(true).env_remove("CHANGEFEED_CONFIG");
+        // A Ctrl-C is for the demonstration, which then stops the others in order. A config file of this folder is meant for
+        // other servers.
+        command.args(args).process_group(0).kill_on_drop(true).env(config::VARIABLE, "");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("start `changefeed {}`: {error}", args.join(" ")))?;
         let stdin = child.stdin.take();

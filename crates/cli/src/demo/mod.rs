@@ -29,7 +29,7 @@ use self::{
 };
 use crate::{
     args::DemoArgs,
-    exit::{Exit, Result, print},
+    exit::{EndRequests, Exit, Result, print},
     terminal::{columns, wrapped},
 };
 
@@ -71,6 +71,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit> {
 
 /// Runs the scenario; none if it was cut off by a second Ctrl-C.
 async fn perform(args: &DemoArgs, folder: &Folder) -> Result<Option<Outcome>> {
+    // Signals count from the first moment: the folder is removed, and no process is left behind.
+    let requests = EndRequests::listen()?;
     let runtime = TokioRuntime::new();
     // Unbounded: hosts must never wait for the terminal, and what they tell is little.
     let (events, inbox) = mpsc::unbounded_channel();
@@ -91,14 +93,14 @@ async fn perform(args: &DemoArgs, folder: &Folder) -> Result<Option<Outcome>> {
     let mut scenario = Scenario::new(Arc::clone(&runtime), events.clone(), scene, length);
     let interrupted = tokio::select! {
         ran = scenario.run(&mut stage) => ran.map(|()| false)?,
-        pressed = tokio::signal::ctrl_c() => pressed.map(|()| true)?,
+        () = requests.reached(1) => true,
     };
     if interrupted {
-        drop(events.send(Event::Say("Ctrl-C: the demo ends here; press it again to exit immediately".to_owned())));
+        drop(events.send(Event::Say("asked to end: the demo ends here; ask again to exit immediately".to_owned())));
     }
     tokio::select! {
         finished = scenario.finish(&mut stage) => finished?,
-        pressed = tokio::signal::ctrl_c() => return pressed.map(|()| None).map_err(Into::into),
+        () = requests.reached(2) => return Ok(None),
     }
     stage.close().await?;
     let (shown, all_shown) = oneshot::channel();

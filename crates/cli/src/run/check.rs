@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::{Chosen, found::Found};
+use super::{Chosen, copy, found::Found};
 use crate::{
     args::{ProcessorArgs, RunArgs},
     count::count_of,
     exit::{Exit, Result, print, print_text},
     metrics::endpoint::Endpoint,
-    redact::redacted,
+    redact::{redacted, redacted_webhook},
 };
 
 /// Says what would run, and changes nothing.
@@ -30,11 +30,11 @@ pub(super) async fn check(args: &RunArgs) -> Result<Exit> {
     };
     let delegate = match Chosen::of(&args.delegate)? {
         Chosen::Print => "prints each change".to_owned(),
-        Chosen::Exec(command) => format!("runs {command:?} for each batch"),
-        Chosen::Webhook(url) => format!("sends each batch to {}", redacted(url)),
+        Chosen::Exec(command) => format!("runs {:?} for each batch", redacted(command)),
+        Chosen::Webhook(url) => format!("sends each batch to {}", redacted_webhook(url)),
         Chosen::Copy(place) => {
             let is_missing = found.target.as_ref().is_some_and(|target| target.is_missing());
-            format!("copies to {place}{}", if is_missing { ", which would be created" } else { "" })
+            format!("copies to {}{}", copy::shown(place), if is_missing { ", which would be created" } else { "" })
         }
     };
     let letters = args.options.dead_letters.as_ref().map(|name| match &found.dead_letters {

@@ -14,9 +14,11 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::{
     args::{ContainerName, ProcessorArgs},
     clock,
+    connection_string::is_connection_string,
     exit::Result,
     processor_stores::{FoundStores, ProcessorStores},
     progress::Indicator,
+    redact::redacted,
     store::{Missing, Store, is_same_container},
 };
 
@@ -75,7 +77,7 @@ impl Target {
             None
         };
         match problem {
-            Some(problem) => Err(format!("--copy-to {place}: {problem}").into()),
+            Some(problem) => Err(format!("--copy-to {}: {problem}", shown(place)).into()),
             None => Ok(Self { name, container, store: other }),
         }
     }
@@ -229,9 +231,21 @@ fn parse(place: &str) -> Result<(Option<&str>, ContainerName)> {
     let mut parts = place.rsplitn(3, '/');
     let (container, database) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let store = parts.next().filter(|store| !store.is_empty());
-    let name = format!("{database}/{container}").parse();
-    let name = name.map_err(|_| format!("--copy-to {place}: pass db/name, or STORE/db/name for another store"))?;
+    let name = format!("{database}/{container}");
+    // A key may hold a slash: what follows it is no container.
+    let is_key = is_connection_string(place) && name.contains(['=', ';']);
+    let name = name.parse().ok().filter(|_| !is_key);
+    let name =
+        name.ok_or_else(|| format!("--copy-to {}: pass db/name, or STORE/db/name for another store", redacted(place)))?;
     Ok((store, name))
+}
+
+/// The target without secrets.
+pub(super) fn shown(place: &str) -> String {
+    match parse(place) {
+        Ok((Some(store), name)) => format!("{}/{name}", redacted(store)),
+        _ => redacted(place),
+    }
 }
 
 #[cfg(test)]
@@ -247,6 +261,12 @@ mod tests {
         let url = parsed("http://localhost:8081/shop/archive");
         assert_eq!(url, Ok((Some("http://localhost:8081"), "shop/archive".to_owned())));
         assert!(parsed("archive").unwrap_err().contains("STORE/db/name"));
+        let account = "AccountEndpoint=https://a.b/;AccountKey=c2/Vjc/mV0==;";
+        let place = format!("{account}/shop/archive");
+        assert_eq!(parsed(&place), Ok((Some(account), "shop/archive".to_owned())));
+        assert_eq!(shown(&place), "AccountEndpoint=https://a.b/;AccountKey=(hidden);/shop/archive");
+        assert!(!parsed(account).unwrap_err().contains("mV0"), "a part of the key is no container");
+        assert_eq!(shown("https://ada:c2V@a.b/shop/archive"), "https://(hidden)@a.b/shop/archive");
     }
 
     #[test]

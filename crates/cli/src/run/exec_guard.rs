@@ -11,7 +11,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::exit::{Exit, Result};
+use crate::{
+    config,
+    exit::{Exit, Result},
+};
 
 /// The host's end.
 #[derive(Debug)]
@@ -25,7 +28,12 @@ impl ExecGuard {
     pub(super) fn start() -> Result<Self> {
         let program = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
         let mut command = Command::new(program);
-        command.arg("exec-guard").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+            .arg("exec-guard")
+            .env(config::VARIABLE, "")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
         let mut child = command.spawn().map_err(|error| format!("start the guard of --exec: {error}"))?;
         let stdin = Mutex::new(child.stdin.take());
         Ok(Self { child, stdin })

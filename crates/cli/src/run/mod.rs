@@ -6,7 +6,6 @@ mod exec;
 pub(crate) mod exec_guard;
 mod found;
 mod joined;
-mod log;
 mod options;
 mod stderr_tail;
 mod webhook;
@@ -30,7 +29,8 @@ use self::{
 use crate::{
     args::{DelegateArgs, Moment, RunArgs},
     change_line::{Form, lines},
-    exit::{EndRequests, Exit, Printed, Result, print, say},
+    exit::{EndRequests, Exit, Printed, Result, print_off_thread, say},
+    log,
     metrics::{
         endpoint::Endpoint,
         probe::{Probe, Questions},
@@ -42,7 +42,7 @@ use crate::{
 
 /// Runs until a signal, or the end that the arguments ask for.
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
-    log::init(args.log.parse()?);
+    log::of_host(args.log.parse()?);
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = tokio.block_on(host(args));
     // A call that does not end keeps its thread, not this process.
@@ -123,7 +123,7 @@ impl Opened {
         let admin = stores.store.offer_admin_endpoint();
         // Last: nothing is announced that is then refused.
         joined::announce(&stores);
-        announce_first_start(&stores, args.options.from).await;
+        announce_start(&stores, args.options.from).await;
         Ok(Self { processor, delegate, endpoint, admin, stores, own_store })
     }
 
@@ -140,20 +140,29 @@ impl Opened {
     }
 }
 
-/// Says that a processor starts for the first time, and where: so does one whose name or lease container is mistyped.
-async fn announce_first_start(stores: &ProcessorStores, from: Moment) {
+/// Says where a processor begins that starts for the first time: so does one whose name or lease container is mistyped. For
+/// others it says that --from does not move them.
+async fn announce_start(stores: &ProcessorStores, from: Option<Moment>) {
     // A store that refuses this is no reason not to start: the host repeats its requests.
     let Ok(known) = changefeed::processors(&stores.monitored, &stores.leases).await else { return };
-    if known.contains(&stores.name) {
+    let name = &stores.name;
+    if known.contains(name) {
+        if from.is_some() {
+            tracing::info!(
+                processor = name,
+                "not the first start: --from does not count, the processor goes on where it was; `changefeed seek {name}` \
+                 moves it"
+            );
+        }
         return;
     }
     let place = match from {
-        Moment::Beginning => "from the beginning",
-        Moment::Now => "from now on, without the changes before (--from beginning delivers them)",
-        Moment::Time(_) => "from the time of --from on",
+        Some(Moment::Beginning) => "from the beginning",
+        Some(Moment::Now) | None => "from now on, without the changes before (--from beginning delivers them)",
+        Some(Moment::Time(_)) => "from the time of --from on",
     };
     let others = known.join(", ");
-    tracing::info!(processor = stores.name, others, "first start: delivers {place}");
+    tracing::info!(processor = name, others, "first start: delivers {place}");
 }
 
 /// For so long a call of `--exec` may go on after its command was killed.
@@ -340,8 +349,7 @@ impl Delegate {
             Kind::Print(form) => *form,
         };
         let text = lines(&changes, form, Some(context.lease().as_str()))?;
-        // A reader that is slow must not keep a thread of the host.
-        match tokio::task::spawn_blocking(move || print(&text)).await? {
+        match print_off_thread(text).await {
             Ok(Printed::Whole) => return Ok(BatchResult::Done),
             Ok(Printed::NobodyReads) => {}
             Err(error) => *self.failure.lock() = Some(error.to_string()),

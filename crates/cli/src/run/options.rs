@@ -3,7 +3,10 @@
 use changefeed::{Checkpoint, DeadLetter, LeaseTiming, Processor, ProcessorBuilder};
 use changefeed_core::{Container, Error, ErrorKind, StartFrom};
 
-use crate::{args::OptionArgs, exit};
+use crate::{
+    args::{Moment, OptionArgs},
+    exit,
+};
 
 /// Setters of the builder, and words of its errors, that have another name on the command line. Any other setter is an
 /// option with dashes.
@@ -54,7 +57,7 @@ pub(super) fn apply(
     default_timing: LeaseTiming,
 ) -> ProcessorBuilder {
     let mut builder = Processor::builder(name, monitored, leases)
-        .start_from(StartFrom::from(args.from))
+        .start_from(StartFrom::from(args.from.unwrap_or(Moment::Now)))
         .lease_timing(timing(args, default_timing));
     macro_rules! given {
         ($($option:ident => $setter:ident),* $(,)?) => {

@@ -25,7 +25,7 @@ use self::view::{Look, View};
 use crate::{
     args::TopArgs,
     clock,
-    exit::{Error, Exit, Result, block_on, print, with_causes},
+    exit::{EndRequests, Error, Exit, Result, block_on, print, with_causes},
     inspect::on,
     processor_stores::ProcessorStores,
     progress,
@@ -50,9 +50,13 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
     let args_of_task = args.clone();
     // Ends with the process: it reads, and writes nothing.
     std::thread::Builder::new().name("top".to_owned()).spawn(move || measure(&args_of_task, &sender))?;
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let requests = tokio.block_on(async { EndRequests::listen() })?;
     let mut terminal = ratatui::try_init()?;
-    let ended = show(&mut terminal, &args.processor.name, &looks);
-    ratatui::restore();
+    let ended = show(&mut terminal, &args.processor.name, &looks, &requests);
+    // A terminal that is gone needs no restoring.
+    drop(ratatui::try_restore());
+    progress::reveal();
     ended
 }
 
@@ -140,9 +144,17 @@ async fn look(on: &ProcessorStores) -> Result<Look> {
     Ok(Look::new(clock::now(), lag, explained))
 }
 
-fn show(terminal: &mut ratatui::DefaultTerminal, name: &str, looks: &Receiver<Measured>) -> Result<Exit> {
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    name: &str,
+    looks: &Receiver<Measured>,
+    requests: &EndRequests,
+) -> Result<Exit> {
     let mut view = View::live(name);
     loop {
+        if requests.any() {
+            return Ok(Exit::Interrupted);
+        }
         for measured in looks.try_iter() {
             match measured {
                 Ok(look) => view.take(Ok(look)),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     dead_letters::letters,
-    process::{Server, eventually, run, text},
+    process::{Server, command, eventually, run, text},
     shop::Shop,
 };
 
@@ -118,12 +118,57 @@ fn completions_are_made_for_each_shell() {
     }
 }
 
+/// The help of a sub-command, or of the whole command, on a terminal of so many columns.
+fn help_at(columns: usize, words: &[String], option: &str) -> String {
+    let words: Vec<&str> = words.iter().map(String::as_str).chain([option]).collect();
+    text(&command(&words).env("COLUMNS", columns.to_string()).output().unwrap().stdout)
+}
+
 #[test]
 fn help_fits_a_terminal() {
-    for command in commands(&[]) {
-        let help = text(&run(&command.iter().map(String::as_str).chain(["-h"]).collect::<Vec<_>>()).stdout);
-        // The line with the usage is one line, whatever its length.
-        let fits = |line: &str| line.chars().count() <= 100 || line.starts_with("Usage:");
-        assert!(help.lines().all(fits), "{command:?}: {help}");
+    for name in commands(&[]).into_iter().chain([Vec::new()]) {
+        for option in ["-h", "--help"] {
+            let help = help_at(80, &name, option);
+            assert!(!help.is_empty());
+            for line in help.lines() {
+                // The usage is one line, whatever its length.
+                assert!(line.chars().count() <= 80 || line.starts_with("Usage:"), "{name:?} {option}: {line}");
+            }
+        }
     }
+}
+
+#[test]
+fn examples_and_lists_of_the_help_are_not_broken_by_a_terminal() {
+    for name in commands(&[]) {
+        let lines = |columns| {
+            let help = help_at(columns, &name, "--help");
+            let is_listed = |line: &&str| line.strip_prefix("  ").is_some_and(|rest| !rest.starts_with([' ', '-']));
+            help.lines().filter(is_listed).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert!(!lines(80).is_empty(), "{name:?} has no example");
+        assert_eq!(lines(80), lines(100), "{name:?}");
+    }
+}
+
+#[test]
+fn paragraphs_of_the_help_are_broken_where_a_terminal_ends_and_nowhere_else() {
+    let mut checked = 0;
+    for name in commands(&[]).into_iter().chain([Vec::new()]) {
+        let help = help_at(80, &name, "--help");
+        let lines: Vec<&str> = help.lines().collect();
+        for pair in lines.windows(2) {
+            let [line, next] = pair else { unreachable!() };
+            // Lists and examples are indented, headings end with a colon, and a paragraph begins after an empty line.
+            let is_prose = |line: &str| line.starts_with(|char: char| !char.is_whitespace());
+            if !is_prose(line) || !is_prose(next) || line.ends_with(':') {
+                continue;
+            }
+            let first = next.split(' ').next().unwrap();
+            let fits = line.chars().count() + 1 + first.chars().count() <= 80;
+            assert!(!fits, "{name:?}: {first:?} fits into the line before it: {line:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "{checked}");
 }

@@ -100,6 +100,19 @@ fn items_come_no_faster_than_the_rate() {
     assert!(loaded["seconds"].as_f64().unwrap() >= 1.0, "{loaded}");
 }
 
+#[test]
+fn a_rate_that_is_almost_none_writes_the_first_item_and_waits() {
+    let shop = Shop::in_folder();
+    let ledger = shop.folder.join("ledger");
+    let store = shop.store();
+    let args = ["load", "--store", &store, "--container", "shop/orders", "--create", "--ledger", &ledger];
+    let load = crate::signals::spawn(command(&[&args[..], &["--rate", "1e-20", "--count", "2"]].concat()));
+    eventually("the first item", || shop.lines("ledger").len() == 1);
+    crate::signals::send("TERM", &load);
+    let (status, said) = crate::signals::ended(load);
+    assert_eq!((status.code(), said.as_str()), (Some(130), ""));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_many_writes_are_under_way_as_concurrency_says() {
     let shop = Shop::served();

@@ -18,6 +18,7 @@ mod man;
 mod processor_options;
 mod repair;
 mod screen;
+mod secrets;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod shop;
 mod signals;

@@ -101,6 +101,21 @@ async fn all_versions_brings_deletes() {
 }
 
 #[test]
+fn a_start_that_is_not_the_first_says_that_from_does_not_count() {
+    let shop = Shop::in_folder();
+    shop.load(3);
+    let once = |more: &[&str]| text(&shop.run(&["run"], &[&["--print", "--once"], more].concat()).stderr);
+    let sentence = "--from does not count, the processor goes on where it was; `changefeed seek mailer` moves it";
+    let first = once(&["--from", "beginning"]);
+    assert!(first.contains("first start: delivers from the beginning") && !first.contains(sentence), "{first}");
+    let second = once(&["--from", "beginning"]);
+    assert_eq!(second.matches(sentence).count(), 1, "{second}");
+    assert!(!second.contains("first start: delivers"), "{second}");
+    let third = once(&[]);
+    assert!(!third.contains("--from"), "{third}");
+}
+
+#[test]
 fn all_versions_from_the_beginning_is_refused_by_check_as_by_a_run() {
     let shop = Shop::served();
     let store = shop.store();
@@ -124,7 +139,7 @@ fn check_refuses_what_a_run_refuses_and_creates_nothing() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let refused: [(&[&str], &str); 11] = [
-        (&["--copy-to", "http://127.0.0.1:1/shop/x", "--start-timeout", "100ms"], "nothing listens"),
+        (&["--copy-to", "http://127.0.0.1:1/shop/x", "--start-timeout", "2s"], "nothing listens"),
         (&["--copy-to", "shop/orders"], "this is the monitored container"),
         (&["--copy-to", "shop/leases"], "this is the lease container"),
         (&["--copy-to", "shop/dead", "--dead-letters", "shop/dead"], "this is the dead-letter container"),
@@ -168,7 +183,7 @@ fn nothing_is_announced_or_created_by_a_run_that_is_refused() {
         (&["--print", "--all-versions", "--from", "beginning"], "--all-versions"),
         (
             &["--webhook", "ftp://example.com"],
-            "error: --webhook ftp://example.com/: pass a URL that begins with https://\n",
+            "error: --webhook ftp://example.com: pass a URL that begins with https://\n",
         ),
     ];
     for (options, problem) in refused {

@@ -1,8 +1,8 @@
-//! SIGTERM and Ctrl-C at `run`: whenever they come, it says what it did, keeps no lease, and its exit code is the
-//! documented one.
+//! SIGTERM, SIGHUP and Ctrl-C at `run`: whenever they come, it says what it did, keeps no lease, and its exit code is the
+//! documented one. Other commands end, too, and leave nothing behind.
 
 use std::{
-    io::Read as _,
+    io::{BufRead as _, BufReader, Read as _},
     net::{SocketAddr, TcpListener},
     process::{Child, Command, ExitStatus, Stdio},
 };
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     http::{free_port, get},
-    process::{command, eventually, text},
+    process::{Folder, command, eventually, text},
     shop::Shop,
 };
 
@@ -169,4 +169,68 @@ fn a_second_signal_ends_it_at_once() {
     let (status, said) = ended(host);
     let expected = "ended at once, as asked twice: other hosts get the leases of this one when these have expired\n";
     assert_eq!((status.code(), said.as_str()), (Some(130), expected));
+}
+
+/// A command for which SIGHUP is as for one that was typed, or as under `nohup`: a test inherits it from whoever started it.
+fn with_hang_up(option: &str, command: &Command) -> Command {
+    let mut with = Command::new("env");
+    with.arg(option).arg(command.get_program()).args(command.get_args());
+    with.current_dir(command.get_current_dir().unwrap()).env_remove("CHANGEFEED_KEY").stdin(Stdio::null());
+    with
+}
+
+#[test]
+fn a_session_that_is_closed_ends_a_host_in_good_order_but_not_under_nohup() {
+    let shop = Shop::served();
+    shop.load(4);
+    let options = ["--exec", "cat >> seen", "--from", "beginning", "--log", "off"];
+    let run = shop.command(&["run"], &options);
+    let host = spawn(with_hang_up("--default-signal=HUP", &run));
+    eventually("all orders", || shop.lines("seen").len() == 4);
+    send("HUP", &host);
+    let (status, said) = ended(host);
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+    assert_eq!(Leases::of(&shop).owners(), vec![Value::Null; 4], "another host can take them at once");
+
+    let host = spawn(with_hang_up("--ignore-signal=HUP", &run));
+    eventually("its leases", || shop.owners().iter().filter(|owner| owner.is_some()).count() == 4);
+    send("HUP", &host);
+    shop.load(4);
+    eventually("new orders", || shop.lines("seen").len() == 8);
+    send("TERM", &host);
+    assert_eq!(ended(host).0.code(), Some(0));
+}
+
+#[test]
+fn tail_ends_while_its_reader_has_stalled() {
+    let shop = Shop::served();
+    // More than a pipe holds.
+    shop.load(2000);
+    let store = shop.store();
+    let tail = ["tail", "--store", &store, "--container", "shop/orders", "--from", "beginning", "--json"];
+    let mut tail = command(&tail).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The first page is being written.
+    tail.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    send("TERM", &tail);
+    let (status, said) = ended(tail);
+    assert_eq!((status.code(), said.as_str()), (Some(130), ""));
+}
+
+#[test]
+fn a_demo_that_is_asked_to_end_stops_its_processes_and_removes_its_folder() {
+    let folder = Folder::new();
+    let mut demo = command(&["demo"]);
+    let mut demo = demo.env("TMPDIR", folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("Three hosts share the work")));
+    send("TERM", &demo);
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let mut status = None;
+    eventually("the end of the demo", || {
+        status = demo.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(130), "{rest:#?}");
+    assert!(rest.iter().any(|line| line.contains("the demo ends here")), "{rest:#?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{rest:#?}");
 }

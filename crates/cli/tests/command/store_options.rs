@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     process::{Folder, Server, run, text},
     shop::{Shop, assert_good},
+    terminal::Terminal,
 };
 
 /// What a sub-command takes besides the options of the store.
@@ -30,7 +31,7 @@ use Takes::{Container, DeadLetters, DeadLettersAndContainer, Processor, Store};
 /// Every sub-command that opens a store, with arguments that leave it as it is or do no harm to those that follow. `FILE` is
 /// a file of exported leases, `NEW` a folder that is not there, `LETTER` the id of a dead letter, `ITEM` that of an item.
 const COMMANDS: [(Takes, &str); 28] = [
-    (Processor, "run mailer --print --once --log off --start-timeout 100ms"),
+    (Processor, "run mailer --print --once --log off --start-timeout 2s"),
     (Processor, "run mailer --print --check --log off"),
     (Processor, "lag mailer"),
     (Processor, "top mailer --once --interval 1ms"),
@@ -340,4 +341,44 @@ fn each_store_of_a_processor_may_have_a_key_of_its_own() {
     let tail = ["tail", "--once", "--from", "beginning", "--store", &other.endpoint(), "--key-file", &other_key];
     let copies = run(&[&tail[..], &["--container", "shop/archive", "--json"]].concat());
     assert_eq!(text(&copies.stdout).lines().count(), 3);
+}
+
+#[test]
+fn what_libraries_warn_of_is_shown_by_every_command() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let secure = Secure::start();
+    let key = secure.folder.path().join("key");
+    let expected = format!("warning: others can read the key file: run chmod 600 on it file={}\n", key.display());
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    for (takes, line) in COMMANDS {
+        // A host has a log, which these two switch off.
+        if !line.starts_with("run ") {
+            let output = secure.run(takes, line, &secure.access());
+            assert_done(&output, line);
+            let said = text(&output.stderr);
+            assert!(said.contains(&expected), "{line}: {said}");
+        }
+    }
+    let place = ["--store", &secure.server.endpoint(), "--container", "shop/orders", "--leases", "shop/leases"]
+        .map(str::to_owned);
+    let args = [&["top".to_owned(), "mailer".to_owned()], &place[..], &secure.access()].concat();
+    let mut top = Terminal::start(80, &args.iter().map(String::as_str).collect::<Vec<_>>());
+    top.shows("sorted");
+    assert!(!top.raw().contains("others can read"), "not into the picture");
+    top.press("q");
+    let (_, shown) = top.ended();
+    let (_, after) = shown.rsplit_once("\x1b[?1049l").expect("the screen is as it was before");
+    assert_eq!(after.matches("others can read the key file").count(), 1, "{after:?}");
+}
+
+#[test]
+fn a_folder_that_cannot_have_an_admin_endpoint_is_warned_of() {
+    let folder = Folder::new();
+    // The path of a socket has about 100 bytes at most.
+    let store = folder.join(&"x".repeat(100));
+    let loaded = run(&["load", "--store", &store, "--create", "--container", "shop/orders", "--count", "1"]);
+    assert_good(&loaded);
+    let said = text(&loaded.stderr);
+    assert!(said.starts_with("warning: no admin endpoint") && said.lines().count() == 1, "{said}");
 }

@@ -54,8 +54,24 @@ impl Terminal {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
+    /// The command that runs on it, which holds this word among its arguments.
+    fn process(&self, word: &str) -> u32 {
+        let mut found = None;
+        eventually("a process on the terminal", || {
+            let all = std::fs::read_dir("/proc").unwrap().flatten();
+            let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+            found = numbers.into_iter().find(|number| {
+                let line = std::fs::read_to_string(format!("/proc/{number}/cmdline")).unwrap_or_default();
+                let mut words = line.split('\0');
+                words.next() == Some(env!("CARGO_BIN_EXE_changefeed")) && words.any(|found| found == word)
+            });
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
     /// Waits until something was shown.
-    fn shows(&self, text: &str) {
+    pub(crate) fn shows(&self, text: &str) {
         eventually(&format!("{text:?} on the terminal"), || self.raw().contains(text));
     }
 
@@ -300,4 +316,19 @@ fn top_goes_on_while_its_server_is_gone_until_a_key_ends_it() {
     let (code, shown) = top.ended();
     assert_eq!(code, Some(0), "{shown:?}");
     assert!(shown.trim_end().ends_with("\x1b[?25h") || shown.contains("\x1b[?1049l"), "the screen is as it was");
+}
+
+#[test]
+fn top_that_is_asked_to_end_leaves_the_terminal_as_it_was() {
+    let shop = Shop::served();
+    shop.load(4);
+    let store = shop.store();
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let top = Terminal::start(80, &on(&store, &["top", "mailer"]));
+    top.shows("sorted");
+    let process = top.process(&store).to_string();
+    assert!(Command::new("kill").args(["-s", "TERM", &process]).status().unwrap().success());
+    let (code, shown) = top.ended();
+    assert_eq!(code, Some(130), "{shown:?}");
+    assert!(shown.contains("\x1b[?1049l") && shown.contains("\x1b[?25h"), "the screen is as it was: {shown:?}");
 }

@@ -11,9 +11,10 @@ use changefeed::embedded::Engine;
 use serde_json::Value;
 
 use crate::{
-    process::{command, eventually, text},
+    http::free_port,
+    process::{Folder, Server, command, eventually, run, text},
     shop::{Shop, assert_good, changes},
-    signals::ended,
+    signals::{ended, send},
 };
 
 fn tail(shop: &Shop, more: &[&str]) -> Vec<String> {
@@ -110,6 +111,44 @@ fn tail_follows_what_comes() {
     assert_ne!(first, second);
     child.kill().unwrap();
     drop(child.wait());
+}
+
+#[test]
+fn tail_goes_on_after_its_server_was_restarted_or_has_throttled_and_says_each_once() {
+    let folder = Folder::new();
+    let (data, address) = (folder.join("data"), free_port().to_string());
+    let serve = || Server::spawn(&mut command(&["serve", "--store", &data, "--listen", &address]));
+    let store = format!("http://{address}");
+    let place = ["--store", &store, "--container", "shop/orders"];
+    let load = || assert_good(&run(&[&["load", "--count", "2"], &place[..]].concat()));
+    let file = |name: &str| std::fs::File::create(folder.path().join(name)).unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let server = serve();
+    load();
+    let mut tail = command(&[&["tail", "--from", "beginning", "--json"], &place[..]].concat());
+    let tail = tail.stdout(file("out")).stderr(file("err")).spawn().unwrap();
+    eventually("what is there", || read("out").lines().count() == 2);
+    server.kill();
+    eventually("a warning", || read("err").ends_with('\n'));
+    let server = serve();
+    load();
+    eventually("what came after the restart", || read("out").lines().count() == 4);
+    assert_good(&run(&["throttle", "--store", &store, "--seconds", "1"]));
+    load();
+    eventually("what came after the throttling", || read("out").lines().count() == 6);
+    send("TERM", &tail);
+    let mut tail = tail;
+    assert_eq!(tail.wait().unwrap().code(), Some(130));
+    let said = read("err");
+    let lines: Vec<&str> = said.lines().take(2).collect();
+    let warning = format!("warning: a read failed and is repeated until it succeeds: nothing listens at {store}");
+    assert!(lines[0].starts_with(&warning), "{said}");
+    assert_eq!(lines[1], "reads succeed again", "{said}");
+    assert!(said.lines().count() <= 4, "each outage takes two lines: {said}");
+    drop(server);
+    // One that is to end by itself does not wait for a server.
+    let once = run(&[&["tail", "--once"], &place[..]].concat());
+    assert_eq!(once.status.code(), Some(2));
 }
 
 fn a_host_prints_everything(shop: &Shop) {

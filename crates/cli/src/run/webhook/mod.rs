@@ -22,7 +22,7 @@ use crate::{
     change_line::{Form, lines},
     clock,
     exit::Result,
-    redact::origin,
+    redact::{origin, redacted_webhook},
 };
 
 /// How long a connection may take to be there.
@@ -47,10 +47,9 @@ pub(super) struct Webhook {
 impl Webhook {
     /// Checks the URL and the secrets before anything is read.
     pub(super) fn new(url: &str, args: &DelegateArgs, processor: &str) -> Result<Self> {
-        let url: Uri = url
-            .parse()
-            .map_err(|error| format!("--webhook {url}: {error}: pass a URL such as https://example.com/hook"))?;
-        let refused = |problem: &str| format!("--webhook {url}: {problem}");
+        let refused = |problem: &str| format!("--webhook {}: {problem}", redacted_webhook(url));
+        let url: Uri =
+            url.parse().map_err(|error| refused(&format!("{error}: pass a URL such as https://example.com/hook")))?;
         let secure = match url.scheme_str() {
             Some("https") => true,
             Some("http") if args.allow_private => false,

@@ -7,7 +7,7 @@ use changefeed::RawChanges;
 use hmac::{Hmac, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-use crate::exit::Result;
+use crate::{exit::Result, redact::redacted};
 
 /// What stands before a secret in base64.
 const PREFIX: &str = "whsec_";
@@ -21,7 +21,7 @@ pub(super) struct Secrets(Vec<Hmac<Sha256>>);
 impl Secrets {
     /// Reads a file: one secret on each line.
     pub(super) fn read(file: &Path) -> Result<Self> {
-        let shown = file.display();
+        let shown = redacted(&file.to_string_lossy());
         let text = fs::read_to_string(file).map_err(|error| format!("read the secrets in {shown}: {error}"))?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut secrets = Vec::new();
