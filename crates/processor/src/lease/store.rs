@@ -50,6 +50,18 @@ pub(crate) struct StoredLease {
     pub(crate) etag: ETag,
 }
 
+/// A document with the id of a lease that cannot be read as one.
+#[derive(Clone, Debug)]
+pub(crate) struct BrokenDocument {
+    pub(crate) id: String,
+    /// Its version.
+    pub(crate) etag: ETag,
+    /// None if it has no valid one.
+    key: Option<PartitionKey>,
+    /// Why it cannot be read.
+    pub(crate) error: DocumentError,
+}
+
 /// All leases of a processor.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
@@ -57,8 +69,8 @@ pub(crate) struct Listing {
     pub(crate) leases: Vec<StoredLease>,
     /// Their summaries, in the same order.
     summaries: Vec<Arc<LeaseSummary>>,
-    /// Those that cannot, with the reason: reported, never touched.
-    pub(crate) broken: Vec<(String, DocumentError)>,
+    /// Those that cannot, with the reason: reported, and touched by an import or a reset only.
+    pub(crate) broken: Vec<BrokenDocument>,
     /// Documents that claim the token of a lease in `leases`: reported, never processed.
     pub(crate) duplicates: Vec<StoredLease>,
     /// For how long nothing was written to a lease, by the store's clock; see [`LeaseStore::with_store_time`].
@@ -288,7 +300,12 @@ impl LeaseStore {
                         }
                         leases.push((StoredLease { document, etag: item.etag }, summary));
                     }
-                    Err(error) => listing.broken.push((item.id.to_string(), error)),
+                    Err(error) => listing.broken.push(BrokenDocument {
+                        id: item.id.to_string(),
+                        key: self.container.identity().partition_key.extract(&item.body).ok(),
+                        etag: item.etag,
+                        error,
+                    }),
                 }
             }
             match page.next {
@@ -448,6 +465,25 @@ impl LeaseStore {
     pub(crate) async fn delete(&self, lease: &StoredLease) -> Result<()> {
         let document = &lease.document;
         self.delete_raw(&document.id, document.partition_key.as_deref(), &lease.etag).await
+    }
+
+    /// Whether a lease has the id and the partition key of a document that cannot be read.
+    pub(crate) fn replaces(&self, document: &LeaseDocument, broken: &BrokenDocument) -> bool {
+        let key = self.key(&document.id, document.partition_key.as_deref());
+        document.id == broken.id && key.is_ok_and(|key| Some(key.partition_key) == broken.key)
+    }
+
+    /// Deletes one version of a document that cannot be read.
+    ///
+    /// # Errors
+    /// As for [`LeaseStore::delete`].
+    pub(crate) async fn delete_broken(&self, broken: &BrokenDocument) -> Result<()> {
+        let BrokenDocument { id, etag, key, .. } = broken;
+        let Some(key) = key else {
+            let message = format!("document {id} has no partition key: delete it with the tools of its store");
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        };
+        self.container.delete_if(key.clone(), id, etag).await
     }
 
     /// Deletes one version of a document.

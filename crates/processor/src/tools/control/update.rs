@@ -43,6 +43,14 @@ pub(super) async fn update(
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 
+/// The result of a delete whose document may have been deleted before.
+pub(super) fn gone_is_fine(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(()),
+        other => other,
+    }
+}
+
 fn replaced(token: &LeaseToken) -> Error {
     let message = format!("lease {token} was replaced meanwhile, by a split or merge: try again");
     Error::new(ErrorKind::Unavailable, message)

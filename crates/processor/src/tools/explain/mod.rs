@@ -19,7 +19,7 @@ use crate::{
     lease::{
         document::{LeaseDocument, Status},
         prefix::LeaseToken,
-        store::{Listing, StoredLease},
+        store::{BrokenDocument, Listing, StoredLease},
         timing::LeaseTiming,
     },
     runtime::{BoxFuture, Runtime, TokioRuntime},
@@ -202,7 +202,7 @@ async fn next_change(snapshot: &Snapshot, lease: &LeaseDocument) -> Option<Strin
 }
 
 fn broken(snapshot: &Snapshot) -> impl Iterator<Item = Explanation> {
-    snapshot.listing.broken.iter().filter_map(|(id, error)| {
+    snapshot.listing.broken.iter().filter_map(|BrokenDocument { id, error, .. }| {
         let lease = snapshot.store.prefix().token_of(id)?;
         let sentence = format!("document {id} cannot be read: {error}");
         Some(Explanation { lease, owner: None, cause: Cause::Broken, sentence })
