@@ -53,8 +53,8 @@ Example:
 /// Frees leases of dead owners, and asks living ones to give theirs up after their batch
 ///
 /// An owner counts as dead if it wrote nothing for longer than it promised, by the clock of the lease store. While living
-/// owners are waited for their leases are paused; resume them if this is killed meanwhile. Exit code 1 if an owner keeps
-/// a lease.
+/// owners are waited for their leases are paused. Ctrl-C and SIGTERM resume them, and the exit code is 130; a second one, at
+/// least a second later, ends the command at once. Exit code 1 if an owner keeps a lease.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
