@@ -234,7 +234,10 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
     let found = block_on(async {
         let found = match store.engine() {
             Some(engine) => {
-                engine.verify()?;
+                let read = Indicator::of_bytes(engine.disk_bytes()?, "read");
+                engine.verify_with(|bytes| read.set(bytes))?;
+                drop(read);
+                let _waiting = Indicator::waiting("comparing items with the feed");
                 serde_json::to_value(changefeed_server::verify(store.catalog()).await?)?
             }
             None => {
