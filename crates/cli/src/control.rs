@@ -86,7 +86,7 @@ async fn would_change(on: &ProcessorStores, scope: &Scope, wanted: Wanted) -> Re
     let is_paused = |state: LeaseState| state == LeaseState::Paused;
     let found = lag.leases.into_iter().filter(|lease| {
         is_meant(&lease.lease)
-            && lease.state != LeaseState::Missing
+            && !matches!(lease.state, LeaseState::Missing | LeaseState::Broken)
             && is_paused(lease.state) != (wanted == Wanted::Paused)
     });
     Ok(found.map(|lease| lease.lease).collect())
@@ -94,6 +94,11 @@ async fn would_change(on: &ProcessorStores, scope: &Scope, wanted: Wanted) -> Re
 
 pub(crate) fn scope(lease: Option<&str>) -> Result<Scope> {
     Ok(match lease {
+    if let (Scope::All, Some(document)) = (scope, lag.broken.first()) {
+        return Err(
+            format!("nothing would be done: lease document {document}; see `changefeed explain {}`", on.name).into()
+        );
+    }
         Some(token) => Scope::Lease(token.parse().map_err(|error| format!("--lease {token}: {error}"))?),
         None => Scope::All,
     })

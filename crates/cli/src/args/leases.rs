@@ -16,6 +16,8 @@ pub(crate) struct LeasesArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LeasesCommand {
     /// One line for each lease: owner, state, how far behind
+    ///
+    /// Exit code 1 if a lease document cannot be read: its state is `broken`.
     #[command(after_help = "\
 Example:
   changefeed leases list mailer --store ./data \\
@@ -107,7 +109,7 @@ pub(crate) struct ExportArgs {
 /// Makes the documents of an export those of a processor; its hosts must be stopped
 ///
 /// Leases that the file does not have are deleted, the others stand where they stood when they were exported. All are
-/// free afterwards.
+/// free afterwards. Documents that cannot be read are replaced as well.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
