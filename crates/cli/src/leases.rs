@@ -3,7 +3,6 @@
 use std::fs;
 
 use changefeed::{Control, ImportAction, ImportedLease, LeaseArchive, Position, ReleaseOutcome, ReleasedLease};
-
 use serde_json::json;
 
 use crate::{
@@ -19,7 +18,7 @@ use crate::{
 
 /// `changefeed leases release`.
 pub(crate) fn release(args: &ReleaseArgs) -> Result<Exit> {
-    let released = waiting_on(&args.processor, "waiting for owners to finish their batch", async |on| {
+    let outcome = waiting_on(&args.processor, "waiting for owners to finish their batch", async |on| {
         let control = Control::new(&on.name, &on.monitored, &on.leases);
         let release = control.release(scope(args.lease.as_deref())?).force(args.force).patience(args.wait);
         if args.dry_run {
@@ -32,6 +31,7 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<Exit> {
             released = release.apply_unless(requests.reached(1)) => Ok(Some((released?, requests.any()))),
             () = requests.reached(2) => Ok(None),
         }
+    })?;
     let Some((released, is_asked_to_end)) = outcome else {
         let name = &args.processor.name;
         say(&format!(
@@ -39,7 +39,6 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<Exit> {
         ));
         return Ok(Exit::Interrupted);
     };
-    })?;
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&released)?))?;
     } else {
@@ -124,7 +123,7 @@ fn remedy(error: &changefeed_core::Error) -> crate::exit::Error {
 
 fn import_text(imported: &[ImportedLease], dry_run: bool) -> String {
     let mut table = Table::new(["lease", "action", "from", "to"]);
-    let shown = |position: &Option<Position>| position.as_ref().map_or_else(|| "-".to_owned(), Position::to_string);
+    let shown = |found: &Option<Position>| found.as_ref().map_or_else(|| "-".to_owned(), position);
     for ImportedLease { lease, action, from, to, .. } in imported {
         let action = match action {
             ImportAction::Create => "create",
