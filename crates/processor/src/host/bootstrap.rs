@@ -15,9 +15,10 @@ use crate::{
         coverage::{self, NewLease},
         document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
         host_context::HostContext,
+        listing::{BrokenDocument, Listing},
         prefix::LeaseToken,
         replaced_store,
-        store::{BrokenDocument, LeaseStore, Listing},
+        store::LeaseStore,
     },
     runtime::{BoxFuture, Runtime},
 };

@@ -39,10 +39,10 @@ use crate::{
     lease::{
         document::{OwnerKind, StartPositions},
         host_context::HostContext,
+        listing::{BrokenDocument, Listing, StoredLease},
         loss::Loss,
         prefix::LeaseToken,
         session::ended_sessions,
-        store::{BrokenDocument, Listing, StoredLease},
         task::{LeaseTask, TaskReport},
         writer::LeaseWriter,
     },

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::snapshot::{Backlog, ProcessorRef, RangeFrom, Snapshot};
 use crate::{
     join::join_bounded,
-    lease::{document::LeaseDocument, prefix::LeaseToken, store::BrokenDocument},
+    lease::{document::LeaseDocument, listing::BrokenDocument, prefix::LeaseToken},
     metrics::lag::{LagGauges, LeaseSample},
     runtime::{BoxFuture, Runtime, TokioRuntime},
 };

@@ -12,10 +12,11 @@ use crate::{
         account_host,
         coverage::{self, NewLease},
         document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
+        listing::{Listing, StoredLease},
         prefix::{LeasePrefix, LeaseToken},
         ranges::{live_from, uncovered},
         replaced_store,
-        store::{LeaseStore, Listing, StoredLease},
+        store::LeaseStore,
     },
     runtime::Runtime,
 };

@@ -16,9 +16,10 @@ use super::{
 use crate::{
     lease::{
         document::{InfoDocument, LeaseDocument, StartPositions},
+        listing::{BrokenDocument, Listing, StoredLease},
         prefix::LeaseToken,
         ranges::live_from,
-        store::{BrokenDocument, LeaseStore, Listing, StoredLease},
+        store::LeaseStore,
         update::end_ownership,
     },
     tools::snapshot::read_info,

@@ -14,8 +14,8 @@ use super::{
 use crate::{
     lease::{
         document::{LeaseDocument, OwnerKind},
+        listing::StoredLease,
         prefix::LeaseToken,
-        store::StoredLease,
         update::end_ownership,
     },
     tools::snapshot::Snapshot,

@@ -7,7 +7,7 @@ use super::{
     update::{CONFLICT_TRIES, gone_is_fine},
 };
 use crate::{
-    lease::{prefix::LeaseToken, store::StoredLease},
+    lease::{listing::StoredLease, prefix::LeaseToken},
     tools::snapshot::Snapshot,
 };
 

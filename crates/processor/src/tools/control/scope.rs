@@ -4,8 +4,8 @@ use changefeed_core::{Error, ErrorKind, Result};
 
 use crate::{
     lease::{
+        listing::{BrokenDocument, StoredLease},
         prefix::LeaseToken,
-        store::{BrokenDocument, StoredLease},
     },
     tools::snapshot::Snapshot,
 };

@@ -2,11 +2,7 @@
 
 use changefeed_core::{Effect, Error, ErrorKind, Result};
 
-use crate::lease::{
-    document::LeaseDocument,
-    prefix::LeaseToken,
-    store::{LeaseStore, StoredLease},
-};
+use crate::lease::{document::LeaseDocument, listing::StoredLease, prefix::LeaseToken, store::LeaseStore};
 
 /// How often a lease may change under our hands before we give up: its owner writes a few times a second at most.
 pub(super) const CONFLICT_TRIES: u32 = 16;

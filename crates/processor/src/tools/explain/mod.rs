@@ -18,8 +18,8 @@ use crate::{
     join::join_bounded,
     lease::{
         document::{LeaseDocument, Status},
+        listing::{BrokenDocument, Listing, StoredLease},
         prefix::LeaseToken,
-        store::{BrokenDocument, Listing, StoredLease},
         timing::LeaseTiming,
     },
     runtime::{BoxFuture, Runtime, TokioRuntime},
