@@ -1,8 +1,8 @@
 //! `ranges`, `split`, `merge`, `throttle`, `fault`, `verify`.
 
-use std::time::Duration;
+use std::{error::Error as StdError, time::Duration};
 
-use changefeed_core::{Epk, ErrorKind, PhysicalRange, RangeId};
+use changefeed_core::{Epk, Error, ErrorKind, PhysicalRange, RangeId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::{
     args::{ContainerName, FaultArgs, MergeArgs, RangesArgs, SplitArgs, StoreArgs, ThrottleArgs, VerifyArgs},
     clock,
     count::count_of,
-    exit::{Exit, Result, block_on, print, print_text},
+    exit::{Exit, Result, block_on, print, print_text, with_causes},
     progress::Indicator,
     redact::redacted,
     store::{Missing, Store, is_url},
@@ -229,16 +229,28 @@ async fn while_it_answers<T>(store: &Store, answer: impl Future<Output = Result<
 }
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
+    match verified(args) {
+        Ok(found) => show_verified(&found, args.json),
+        Err(error) if is_damage(&*error) => show_damage(&with_causes(&*error), args.json),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a store holds in which no damage was found.
+fn verified(args: &VerifyArgs) -> Result<Value> {
     let store = Store::open(&args.store, Missing::Refused)?;
-    let waiting = Indicator::waiting("reading everything");
-    let found = block_on(async {
+    block_on(async {
         let found = match store.engine() {
             Some(engine) => {
-                engine.verify()?;
+                let read = Indicator::of_bytes(engine.disk_bytes()?, "read");
+                engine.verify_with(|bytes| read.set(bytes))?;
+                drop(read);
+                let _waiting = Indicator::waiting("comparing items with the feed");
                 serde_json::to_value(changefeed_server::verify(store.catalog()).await?)?
             }
             None => {
                 let server = store.server()?;
+                let _waiting = Indicator::waiting("reading everything");
                 let verified = async { Ok(server.admin_call("POST", "verify", Vec::new(), LONG).await?) };
                 let answer = while_it_answers(&store, verified).await?;
                 let answer: Value = serde_json::from_slice(&answer)?;
@@ -247,9 +259,26 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Exit> {
         };
         store.close().await?;
         Ok(found)
-    })?;
-    drop(waiting);
-    if args.json {
+    })
+}
+
+/// Whether a store was read and is damaged. Any other error leaves open how it is.
+fn is_damage(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::Corrupt)
+}
+
+fn show_damage(damage: &str, json: bool) -> Result<Exit> {
+    match json {
+        true => print(&format!("{}\n", json!({ "damage": damage })))?,
+        false => print_text(&format!(
+            "damage: {damage}\nnext: `changefeed restore --from BACKUP --store FOLDER` makes a new store of a backup\n"
+        ))?,
+    };
+    Ok(Exit::Unhealthy)
+}
+
+fn show_verified(found: &Value, json: bool) -> Result<Exit> {
+    if json {
         print(&format!("{found}\n"))?;
     } else {
         let count = |thing: &str| {

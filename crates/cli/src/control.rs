@@ -1,9 +1,10 @@
 //! `seek`, `pause`, `resume`: operator commands, written into leases for their owners to see.
 
-use changefeed::{Control, Estimator, LeaseState, LeaseToken, Moved, Scope};
+use changefeed::{Control, Estimator, LeaseState, LeaseToken, Moved, Position, Scope};
 
 use crate::{
     args::{PauseArgs, SeekArgs},
+    change_line::time,
     count::count_of,
     exit::{Exit, Result, print, print_text},
     inspect::on,
@@ -31,7 +32,7 @@ fn seek_text(moved: &[Moved], dry_run: bool) -> String {
     let mut table = Table::new(["lease", "owner", "from", "to"]);
     for Moved { lease, owner, from, to, .. } in moved {
         let owner = owner.clone().unwrap_or_else(|| "-".to_owned());
-        table.row([lease.to_string(), owner, from.to_string(), to.to_string()]);
+        table.row([lease.to_string(), owner, position(from), position(to)]);
     }
     let done = if dry_run {
         "would be moved; nothing was done"
@@ -39,6 +40,18 @@ fn seek_text(moved: &[Moved], dry_run: bool) -> String {
         "moved; calls that run now may finish, and store nothing"
     };
     format!("{}\n{} {done}\n", table.text(terminal::columns()), count_of_leases(moved.len()))
+}
+
+/// A position for people: stores say it as a quoted LSN, or as a text of their own.
+pub(crate) fn position(position: &Position) -> String {
+    match position {
+        Position::Time(moment) => time(*moment),
+        Position::Continuation(token) => match token.trim_matches('"').parse::<u64>() {
+            Ok(lsn) => format!("after lsn {lsn}"),
+            Err(_) => token.clone(),
+        },
+        other => other.to_string(),
+    }
 }
 
 /// Whether work is to end or to go on.
@@ -81,12 +94,17 @@ async fn would_change(on: &ProcessorStores, scope: &Scope, wanted: Wanted) -> Re
         let known: Vec<&str> = lag.leases.iter().map(|lease| lease.lease.as_str()).collect();
         return Err(format!("there is no lease {token}: the leases are {}", known.join(", ")).into());
     }
+    if let (Scope::All, Some(document)) = (scope, lag.broken.first()) {
+        return Err(
+            format!("nothing would be done: lease document {document}; see `changefeed explain {}`", on.name).into()
+        );
+    }
     let is_meant =
         |token: &LeaseToken| matches!(scope, Scope::All) || matches!(scope, Scope::Lease(one) if one == token);
     let is_paused = |state: LeaseState| state == LeaseState::Paused;
     let found = lag.leases.into_iter().filter(|lease| {
         is_meant(&lease.lease)
-            && lease.state != LeaseState::Missing
+            && !matches!(lease.state, LeaseState::Missing | LeaseState::Broken)
             && is_paused(lease.state) != (wanted == Wanted::Paused)
     });
     Ok(found.map(|lease| lease.lease).collect())
@@ -101,4 +119,20 @@ pub(crate) fn scope(lease: Option<&str>) -> Result<Scope> {
 
 pub(crate) fn count_of_leases(count: usize) -> String {
     count_of(count as u64, "lease")
+}
+
+#[cfg(test)]
+mod tests {
+    use changefeed_core::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn positions_are_shown_as_people_read_them() {
+        let time = Position::Time(Timestamp::from_millis(1_767_225_600_000));
+        assert_eq!(position(&time), "2026-01-01T00:00:00.000Z");
+        assert_eq!(position(&Position::Continuation("\"17\"".to_owned())), "after lsn 17");
+        assert_eq!(position(&Position::Continuation("0/1A2B".to_owned())), "0/1A2B");
+        assert_eq!(position(&Position::Start), "start");
+    }
 }

@@ -1,25 +1,23 @@
-//! `lag`, `explain`, `leases`, `where`: what a processor is doing, from outside.
+//! `lag`, `leases`, `where`: what a processor is doing, from outside.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use changefeed::{
-    Cause, DeadLetterDocument, DeadLetters, Estimator, Explain, Explanation, Lag, LeaseLag, LeaseState, LeaseToken,
-    Locate, Progress, lease::prefix::LeasePrefix,
+    Estimator, Explain, Lag, LeaseLag, LeaseState, LeaseToken, Locate, Progress, lease::prefix::LeasePrefix,
 };
 use changefeed_core::{Container, ErrorKind, Item, ListItems, PartitionKey};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{AlsoLettersArgs, ExplainArgs, LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs, WhereArgs},
+    args::{LagArgs, LeasesArgs, LeasesCommand, ProcessorArgs, WhereArgs},
     change_line::time,
     count::count_of,
-    dead_letters::LetterCount,
-    exit::{Exit, Result, block_on, print, print_text, say, warn},
+    dead_letters::{LetterCount, letters_of_item},
+    exit::{Exit, Result, block_on, print, print_text, say},
+    explain::sentence,
     leases,
     processor_stores::ProcessorStores,
     progress::Indicator,
-    redact::redacted,
-    store_health,
     table::Table,
     tail::partition_key,
     terminal,
@@ -50,17 +48,25 @@ pub(crate) fn lag(args: &LagArgs) -> Result<Exit> {
 }
 
 fn lag_text(name: &str, lag: &Lag) -> String {
-    let mut text = match lag.changes {
-        0 => format!("{name} has caught up\n"),
-        1 => format!("{name} is 1 change behind, for {}\n", length(lag.behind)),
-        changes => format!("{name} is {changes} changes behind; the oldest has waited for {}\n", length(lag.behind)),
+    let but = if lag.broken.is_empty() { "" } else { ", but for leases whose documents cannot be read" };
+    let heading = match lag.changes {
+        0 => format!("{name} has caught up{but}\n"),
+        1 => format!("{name} is 1 change behind, for {}{but}\n", length(lag.behind)),
+        changes => {
+            format!("{name} is {changes} changes behind; the oldest has waited for {}{but}\n", length(lag.behind))
+        }
     };
-    text.push('\n');
-    text.push_str(&lease_table(&lag.leases).text(terminal::columns()));
-    for document in &lag.broken {
-        text.push_str(&format!("\nlease document {document} cannot be read: see `changefeed explain {name}`\n"));
-    }
-    text
+    format!("{heading}\n{}", list_text(name, lag))
+}
+
+/// The leases as a table, and below it the documents that cannot be read.
+fn list_text(name: &str, lag: &Lag) -> String {
+    let table = lease_table(&lag.leases).text(terminal::columns());
+    let broken = lag
+        .broken
+        .iter()
+        .map(|document| format!("\ncannot be read: lease document {document}; see `changefeed explain {name}`\n"));
+    std::iter::once(table).chain(broken).collect()
 }
 
 fn lease_table(leases: &[LeaseLag]) -> Table {
@@ -71,74 +77,11 @@ fn lease_table(leases: &[LeaseLag]) -> Table {
             lease.lease.to_string(),
             state(lease.state).to_owned(),
             lease.owner.clone().unwrap_or_else(|| "-".to_owned()),
-            format!("{about}{}", lease.changes),
+            if lease.state == LeaseState::Broken { "-".to_owned() } else { format!("{about}{}", lease.changes) },
             if lease.changes == 0 { "-".to_owned() } else { length(lease.behind) },
         ]);
     }
     table
-}
-
-/// `changefeed explain`.
-pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
-    let (mut leases, problems, letters) = on(&args.processor, async |on| {
-        let leases = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
-        let letters = LetterCount::of(&args.letters, on, args.lease.as_deref()).await?;
-        Ok((leases, store_health::problems(&on.store, &redacted(&args.processor.store.store)).await, letters))
-    })?;
-    if let Some(token) = &args.lease {
-        let known: Vec<String> = leases.iter().map(|found| found.lease.to_string()).collect();
-        leases.retain(|found| found.lease.as_str() == token);
-        if leases.is_empty() {
-            return Err(format!("there is no lease {token}; there are: {}", known.join(", ")).into());
-        }
-    }
-    let about_letters = letters.as_ref().and_then(LetterCount::sentence);
-    if args.json {
-        problems.iter().chain(&about_letters).for_each(|problem| warn(problem));
-        print(&format!("{}\n", serde_json::to_string(&leases)?))?;
-    } else {
-        let about_stores = problems.iter().map(|problem| format!("{problem}\n"));
-        let about_letters = about_letters.iter().map(|letters| format!("{letters}\n"));
-        let sentences: Vec<String> = about_stores.chain(leases.iter().map(sentence)).chain(about_letters).collect();
-        print_text(&format!("{}{}", sentences.concat(), remedies(&args.processor.name, &leases)))?;
-    }
-    let has_letters = letters.is_some_and(|letters| !letters.is_none());
-    let is_stuck = has_letters || !problems.is_empty() || leases.iter().any(|found| needs_attention(found.cause));
-    Ok(if is_stuck { Exit::Unhealthy } else { Exit::Good })
-}
-
-fn sentence(found: &Explanation) -> String {
-    let Explanation { lease, sentence, .. } = found;
-    format!("lease {lease}: {sentence}\n")
-}
-
-/// What to do next about leases whose batches fail, and about leases that need a host.
-fn remedies(name: &str, leases: &[Explanation]) -> String {
-    let has = |cause: Cause| leases.iter().any(|found| found.cause == cause);
-    let mut text = String::new();
-    if has(Cause::Retrying) {
-        text.push_str(&format!(
-            "next: fix the cause, or pass --dead-letters DB/NAME to `changefeed run {name}` to set the item aside\n"
-        ));
-    }
-    if has(Cause::OwnerSilent) || has(Cause::Unowned) {
-        text.push_str(&format!("next: if no other host runs, start one: `changefeed run {name} ...`\n"));
-    }
-    text
-}
-
-/// Whether somebody has to do something; what passes by itself does not count.
-pub(crate) fn needs_attention(cause: Cause) -> bool {
-    !matches!(
-        cause,
-        Cause::NoData
-            | Cause::CaughtUp
-            | Cause::Working
-            | Cause::DelegateRunning
-            | Cause::HandOver
-            | Cause::SplitPending
-            | Cause::Tombstone
-    )
 }
 
 /// `changefeed leases`.
@@ -157,7 +100,7 @@ fn list(processor: &ProcessorArgs, json: bool) -> Result<Exit> {
     if json {
         print(&format!("{}\n", serde_json::to_string(&lag.leases)?))?;
     } else {
-        print(&lease_table(&lag.leases).text(terminal::columns()))?;
+        print_text(&list_text(&processor.name, &lag))?;
     }
     Ok(if lag.broken.is_empty() { Exit::Good } else { Exit::Unhealthy })
 }
@@ -183,7 +126,7 @@ fn show(processor: &ProcessorArgs, token: &str, json: bool) -> Result<Exit> {
 
 /// `changefeed where`.
 pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
-    let WhereArgs { processor, item, key, letters: AlsoLettersArgs { dead_letters }, json } = args;
+    let WhereArgs { processor, item, key, letters, json } = args;
     let typed = key.as_deref().map(partition_key).transpose()?.map(PartitionKey::or_undefined);
     let looked = on(processor, async |on| {
         let key = match &typed {
@@ -200,15 +143,7 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
         };
         let found = Locate::new(&on.name, &on.monitored, &on.leases).item(key.clone(), item).await?;
         let explained = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
-        let letters = match dead_letters {
-            Some(name) => DeadLetters::new(&on.store.container(name).await?).processor(&on.name).list().await?,
-            None => Vec::new(),
-        };
-        // Letters of older versions do not say their key.
-        let is_meant = |letter: &DeadLetterDocument| {
-            letter.item_id == *item && letter.item_key.as_ref().is_none_or(|found| *found == key)
-        };
-        let letters: Vec<_> = letters.into_iter().filter(is_meant).collect();
+        let letters = letters_of_item(letters, on, item, &key).await?;
         let explanation = explained.into_iter().find(|explained| explained.lease == found.lease);
         Ok(Ok((found, explanation, letters)))
     })?;
@@ -223,6 +158,8 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
             return Ok(Exit::Unhealthy);
         }
     };
+    let is_searched = letters.is_some();
+    let letters = letters.unwrap_or_default();
     let is_dead = letters.iter().any(|letter| letter.lsn == found.lsn.get());
     let exit = if is_dead && found.progress == Progress::Handled { Exit::Unhealthy } else { Exit::Good };
     if *json {
@@ -233,7 +170,7 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
     let mut text = format!("item {item}: newest version at lsn {}, written {}\n", found.lsn, time(found.timestamp));
     text.push_str(&match found.progress {
         Progress::Handled if is_dead => "not handled: it is a dead letter\n".to_owned(),
-        Progress::Handled if dead_letters.is_some() => {
+        Progress::Handled if is_searched => {
             "handled: it is behind the checkpoint of its lease, and no dead letter\n".to_owned()
         }
         Progress::Handled => "behind the checkpoint of its lease: handled, unless it became a dead letter, which \
@@ -321,6 +258,7 @@ pub(crate) fn state(state: LeaseState) -> &'static str {
         LeaseState::SplitPending => "split pending",
         LeaseState::Missing => "missing",
         LeaseState::Expired => "expired",
+        LeaseState::Broken => "broken",
         _ => "unknown",
     }
 }

@@ -3,13 +3,12 @@
 use std::fs;
 
 use changefeed::{Control, ImportAction, ImportedLease, LeaseArchive, Position, ReleaseOutcome, ReleasedLease};
-
 use serde_json::json;
 
 use crate::{
     args::{ExportArgs, ImportArgs, ReleaseArgs},
-    control::{count_of_leases, scope},
-    exit::{Exit, Result, block_on, print, print_text},
+    control::{count_of_leases, position, scope},
+    exit::{EndRequests, Exit, Result, block_on, print, print_text, say},
     inspect::{on, waiting_on},
     processor_stores::{FoundStores, ProcessorStores},
     progress::Indicator,
@@ -19,18 +18,38 @@ use crate::{
 
 /// `changefeed leases release`.
 pub(crate) fn release(args: &ReleaseArgs) -> Result<Exit> {
-    let released = waiting_on(&args.processor, "waiting for owners to finish their batch", async |on| {
+    let outcome = waiting_on(&args.processor, "waiting for owners to finish their batch", async |on| {
         let control = Control::new(&on.name, &on.monitored, &on.leases);
         let release = control.release(scope(args.lease.as_deref())?).force(args.force).patience(args.wait);
-        Ok(if args.dry_run { release.dry_run().await? } else { release.apply().await? })
+        if args.dry_run {
+            return Ok(Some((release.dry_run().await?, false)));
+        }
+        // A signal must not end it while leases are paused.
+        let requests = EndRequests::listen()?;
+        tokio::select! {
+            biased;
+            released = release.apply_unless(requests.reached(1)) => Ok(Some((released?, requests.any()))),
+            () = requests.reached(2) => Ok(None),
+        }
     })?;
+    let Some((released, is_asked_to_end)) = outcome else {
+        let name = &args.processor.name;
+        say(&format!(
+            "ended at once, as asked twice: leases may have been left paused: `changefeed resume {name}` lets them go on"
+        ));
+        return Ok(Exit::Interrupted);
+    };
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&released)?))?;
     } else {
         print_text(&release_text(&released, args.dry_run))?;
     }
-    let is_kept = |one: &ReleasedLease| one.outcome == ReleaseOutcome::Kept;
-    Ok(if released.iter().any(is_kept) { Exit::Unhealthy } else { Exit::Good })
+    let is_kept = released.iter().any(|one| one.outcome == ReleaseOutcome::Kept);
+    if is_kept && is_asked_to_end {
+        say("stopped before all owners had finished their batch: no lease is left paused");
+        return Ok(Exit::Interrupted);
+    }
+    Ok(if is_kept { Exit::Unhealthy } else { Exit::Good })
 }
 
 fn release_text(released: &[ReleasedLease], dry_run: bool) -> String {
@@ -104,7 +123,7 @@ fn remedy(error: &changefeed_core::Error) -> crate::exit::Error {
 
 fn import_text(imported: &[ImportedLease], dry_run: bool) -> String {
     let mut table = Table::new(["lease", "action", "from", "to"]);
-    let shown = |position: &Option<Position>| position.as_ref().map_or_else(|| "-".to_owned(), Position::to_string);
+    let shown = |found: &Option<Position>| found.as_ref().map_or_else(|| "-".to_owned(), position);
     for ImportedLease { lease, action, from, to, .. } in imported {
         let action = match action {
             ImportAction::Create => "create",

@@ -17,6 +17,7 @@ mod count;
 mod dead_letters;
 mod demo;
 mod exit;
+mod explain;
 mod inspect;
 mod keys;
 mod leases;
@@ -116,7 +117,7 @@ fn work(command: Command, config: &Config) -> Result<Exit> {
         Command::Load(args) => load::load(&args),
         Command::Lag(args) => inspect::lag(&args),
         Command::Top(args) => top::top(&args),
-        Command::Explain(args) => inspect::explain(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Leases(args) => inspect::leases(&args),
         Command::Seek(args) => control::seek(&args),
         Command::Pause(args) => control::pause(&args, Wanted::Paused),

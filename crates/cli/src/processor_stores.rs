@@ -31,13 +31,14 @@ impl ProcessorStores {
         found.or_create_leases(args).await
     }
 
+    /// The store of the monitored container, and that of the leases if it is another one.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Store> {
+        [Some(&self.store), self.lease_store.as_ref()].into_iter().flatten()
+    }
+
     /// The folders that another process has open and through which these stores are reached.
     pub(crate) fn joined(&self) -> Vec<&Path> {
-        [Some(&self.store), self.lease_store.as_ref()]
-            .into_iter()
-            .flatten()
-            .filter_map(|store| store.joined.as_deref())
-            .collect()
+        self.stores().filter_map(|store| store.joined.as_deref()).collect()
     }
 
     pub(crate) async fn close(self) -> Result<()> {

@@ -147,11 +147,17 @@ impl Store {
         #[cfg(feature = "cosmos")]
         if let Some(cosmos) = &self.cosmos {
             // The futures of the SDK are large.
-            Box::pin(cosmos.check_leases(&name.database, &name.container)).await?;
+            return Ok(Box::pin(cosmos.check_leases(&name.database, &name.container)).await?);
         }
-        #[cfg(not(feature = "cosmos"))]
-        let _ = name;
-        Ok(())
+        let listed = self.catalog.list_containers(&name.database).await?;
+        match listed.iter().find(|info| info.spec.name == name.container).map(|info| info.spec.time_to_live) {
+            Some(TimeToLive::Seconds(seconds)) => Err(format!(
+                "{name} deletes items after {seconds} s, leases among them: pass another container to --leases, or set its \
+                 defaultTtl to -1 with an SDK"
+            )
+            .into()),
+            _ => Ok(()),
+        }
     }
 
     /// The store that another program has open, through its admin endpoint.

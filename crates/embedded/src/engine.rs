@@ -277,7 +277,17 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Corrupt`] names the file and the place of the first damage, [`ErrorKind::Io`] if a file cannot be read.
     pub fn verify(&self) -> Result<u64> {
-        crate::log::recovery::verify(|| self.threads.inner().state.read().segments.0.values().cloned().collect())
+        self.verify_with(|_| {})
+    }
+
+    /// Does what [`Engine::verify`] does, and calls `on_progress` after each file with the number of bytes read so far, of
+    /// about [`Engine::disk_bytes`].
+    ///
+    /// # Errors
+    /// As for [`Engine::verify`].
+    pub fn verify_with(&self, mut on_progress: impl FnMut(u64)) -> Result<u64> {
+        let segments = || self.threads.inner().state.read().segments.0.values().cloned().collect();
+        crate::log::recovery::verify(segments, &mut on_progress)
     }
 
     /// Returns how many bytes the store has on disk or in memory.

@@ -71,7 +71,10 @@ async fn verification_finds_damage_that_no_reader_meets() {
     for n in 0..200 {
         container.upsert(&json!({"id": format!("i{n}"), "pk": "a", "pad": pad})).await.unwrap();
     }
-    assert!(engine.verify().unwrap() > 200_000);
+    let mut progress = Vec::new();
+    let read = engine.verify_with(|bytes| progress.push(bytes)).unwrap();
+    assert!(read > 200_000 && progress.len() >= 4, "{read} bytes: {progress:?}");
+    assert!(progress.is_sorted() && progress.last() == Some(&read), "{read} bytes: {progress:?}");
     let mut names: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
     names.sort();

@@ -10,8 +10,9 @@ use crate::{
     lease::{
         coverage,
         document::LeaseSummary,
+        listing::{Listing, StoredLease},
         prefix::{LeasePrefix, LeaseToken},
-        store::{LeaseStore, Listing, StoredLease},
+        store::LeaseStore,
     },
     processor::Processor,
     runtime::TokioRuntime,

@@ -140,7 +140,9 @@ async fn owners_pauses_and_broken_documents_are_shown() {
     broken["version"] = 9.into();
     shop.leases.upsert(&broken).await.expect("upsert");
     let lag = shop.lag().await;
-    assert_eq!(lag.leases.len(), 1);
+    let states: Vec<LeaseState> = lag.leases.iter().map(|lease| lease.state).collect();
+    assert_eq!(states, [LeaseState::Paused, LeaseState::Broken]);
+    assert_eq!((lag.changes, lag.leases[1].estimated), (0, true), "nobody knows where it stands");
     assert!(lag.broken[0].ends_with("lease version 9 is not known here: update this host"), "{:?}", lag.broken);
 }
 

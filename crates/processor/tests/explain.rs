@@ -5,7 +5,7 @@ mod shop;
 use std::{sync::Arc, time::Duration};
 
 use changefeed::{
-    Cause, Changes, Context, Control, DelegateError, Explain, Explanation, LeaseTiming, Scope,
+    Cause, Changes, Context, Control, DeadLetter, DelegateError, Explain, Explanation, LeaseTiming, Scope,
     core::{Container, ErrorKind},
 };
 use changefeed_testkit::faulty::{Call, Fault, Faulty};
@@ -59,6 +59,21 @@ async fn a_failing_delegate_is_quoted() {
     assert!(explanation.sentence.starts_with(expected), "{}", explanation.sentence);
     assert!(explanation.sentence.contains("; the delegate on worker-1 fails, retry "), "{}", explanation.sentence);
     assert!(explanation.sentence.ends_with(": smtp is down"), "{}", explanation.sentence);
+    assert_eq!(explanation.dead_letter_after, None);
+    drop(running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_delegate_says_after_how_many_attempts_items_become_dead_letters() {
+    let shop = Shop::new(1).await;
+    shop.write(0..20, 1).await;
+    let failing = |_: Changes<Order>, _: Context| async { Err::<(), _>(DelegateError::new("smtp is down")) };
+    let processor = shop.processor("worker-1").dead_letter(DeadLetter::to(&shop.rejected));
+    let running = processor.build(failing).expect("build").start().await.expect("start");
+    assert_eq!(shop.until_cause(Cause::Retrying).await.dead_letter_after, Some(5));
+    let outage = shop.until_cause(Cause::Outage).await;
+    assert_eq!(outage.dead_letter_after, None);
+    assert!(outage.sentence.contains("; all items fail on worker-1, an outage was detected "), "{}", outage.sentence);
     drop(running);
 }
 
@@ -74,6 +89,26 @@ async fn a_delegate_that_does_not_return_shows_over_two_looks() {
     let expected = "3 changes behind; worker-1 is alive but stored no progress for 5 s: its delegate is still running";
     assert_eq!(watched.sentence, expected);
     drop(running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_slow_shows_even_if_another_host_waits_for_the_lease() {
+    let shop = Shop::new(2).await;
+    shop.write(0..20, 1).await;
+    let endless = |_: Changes<Order>, _: Context| std::future::pending::<Result<(), DelegateError>>();
+    let processor = shop.processor("worker-1").slow_after(Duration::from_secs(4)).build(endless).expect("build");
+    let running = processor.start().await.expect("start");
+    let slow = shop.until_cause(Cause::SlowDelegate).await;
+    assert!(slow.sentence.ends_with(" changes behind; a delegate call on worker-1 runs for more than 4 s"), "{slow:?}");
+    // Another host asks for one of the two: a hand-over waits for the call, too.
+    let requester = shop.host("worker-2", &Seen::default()).await;
+    let asked_for = async || {
+        let explained = shop.explain().leases().await.expect("explain").into_iter();
+        explained.filter(|lease| lease.sentence.ends_with("; worker-2 asked for it and waits")).collect::<Vec<_>>()
+    };
+    until_async("a request", || async { !asked_for().await.is_empty() }).await;
+    assert!(asked_for().await.iter().all(|lease| lease.cause == Cause::SlowDelegate));
+    drop((running, requester));
 }
 
 #[tokio::test(start_paused = true)]

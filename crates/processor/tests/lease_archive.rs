@@ -80,6 +80,67 @@ async fn living_hosts_are_not_overwritten_unless_that_is_said() {
     running.stop().await.expect("stop");
 }
 
+/// Breaks a document as a program does that writes something else into it.
+async fn damage(shop: &Shop, id: &str, edit: impl Fn(&mut Value)) {
+    let found = shop.leases.read_item(id, id).await.expect("read");
+    let mut document: Value = found.parse().expect("json");
+    edit(&mut document);
+    shop.leases.upsert(&document).await.expect("write");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_import_replaces_and_deletes_documents_that_cannot_be_read() {
+    let shop = caught_up(2, 20).await;
+    let archive = shop.control().export().await.expect("export");
+    let documents = shop.lease_documents().await;
+    let id = documents["0"]["id"].as_str().expect("id").to_owned();
+    shop.write(20..30, 1).await;
+    damage(&shop, &id, |lease| lease["ContinuationToken"] = 7.into()).await;
+    // One that the archive does not have.
+    let mut stray = documents["1"].clone();
+    stray["id"] = format!("{id}x").into();
+    stray["ContinuationToken"] = 7.into();
+    shop.leases.create(&stray).await.expect("create");
+    let refused = shop.control().pause(Scope::All).await.expect_err("one of them would not be paused");
+    assert!(refused.message().contains("replace it by importing leases that were exported"), "{refused}");
+
+    let would = shop.control().import(archive.clone()).dry_run().await.expect("dry run");
+    let expected = [("0", ImportAction::Replace), ("1", ImportAction::Replace), ("0x", ImportAction::Delete)];
+    assert_eq!(actions(&would), expected);
+    assert_eq!((&would[0].from, &would[2].from), (&None, &None), "nobody knows where they stood");
+    assert_eq!(shop.control().import(archive).apply().await.expect("import"), would);
+    let seen = Seen::default();
+    shop.catch_up(&seen, 10).await;
+    assert_eq!(seen.counts().len(), 10, "exactly what was not handled before");
+    assert_eq!(shop.leases.list(&format!("{id}x")).await.expect("list").len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_import_replaces_a_marker_that_cannot_be_read() {
+    let shop = caught_up(1, 5).await;
+    let archive = shop.control().export().await.expect("export");
+    let id = archive.info.as_ref().and_then(|info| info["id"].as_str()).expect("id").to_owned();
+    damage(&shop, &id, |info| *info = json!({ "id": id, "properties": 7 })).await;
+    let error = shop.control().pause(Scope::All).await.expect_err("the marker cannot be read");
+    assert!(error.message().contains("replace it by importing leases that were exported"), "{error}");
+    let damaged = shop.control().export().await.expect("documents as they are");
+    assert_eq!(damaged.info.expect("the marker")["properties"], 7);
+    shop.control().import(archive).apply().await.expect("import");
+    assert_eq!(shop.control().pause(Scope::All).await.expect("pause").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn documents_of_a_newer_version_are_not_taken_for_damaged() {
+    let shop = caught_up(1, 5).await;
+    let archive = shop.control().export().await.expect("export");
+    let id = shop.lease_documents().await["0"]["id"].as_str().expect("id").to_owned();
+    damage(&shop, &id, |lease| lease["version"] = 9.into()).await;
+    let error = shop.control().import(archive.clone()).apply().await.expect_err("newer hosts use it");
+    assert_eq!(error.kind(), ErrorKind::Locked);
+    assert!(error.message().contains("is not damaged, but of other hosts"), "{error}");
+    shop.control().import(archive).force(true).apply().await.expect("import");
+}
+
 #[tokio::test(start_paused = true)]
 async fn positions_of_another_store_are_accepted_only_if_that_is_said() {
     let (shop, copy) = (caught_up(2, 10).await, Shop::new(2).await);

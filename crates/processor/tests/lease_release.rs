@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use changefeed::{ReleaseOutcome, Scope, core::ErrorKind};
 use serde_json::Value;
-use shop::{Calls, Seen, Shop, pass, start_slow, until};
+use shop::{Calls, Seen, Shop, pass, start_slow, until, until_async};
 
 fn epoch(lease: &Value) -> u64 {
     lease["properties"]["cf.epoch"].as_str().map_or(0, |text| text.parse().expect("a number"))
@@ -94,6 +94,22 @@ async fn a_living_owner_gives_its_lease_up_after_its_batch() {
     until("the rest", || calls.handled().len() == 8).await;
     assert!(calls.given().values().all(|count| *count == 1), "nothing was delivered twice");
     running.stop().await.expect("stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_stopped_leaves_no_lease_paused() {
+    let shop = Shop::new(1).await;
+    let calls = Calls::default();
+    shop.write(0..4, 1).await;
+    let running = start_slow(shop.processor("a"), shop.runtime(), Duration::from_secs(600), &calls).await;
+    until("a call", || calls.len() == 1).await;
+    let is_paused = || async { shop.lease_documents().await["0"]["properties"]["cf.paused"].is_string() };
+    let release = shop.control().release(Scope::All).patience(Duration::from_secs(500));
+    let released = release.apply_unless(until_async("a pause", is_paused)).await.expect("release");
+    assert_eq!(released[0].outcome, ReleaseOutcome::Kept);
+    assert!(!is_paused().await);
+    assert_eq!(shop.owners().await, [Some("a".to_owned())]);
+    drop(running);
 }
 
 #[tokio::test(start_paused = true)]

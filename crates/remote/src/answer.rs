@@ -14,6 +14,9 @@ use crate::{endpoint::Endpoint, parts::Parts};
 /// Every answer of the server carries it, and no proxy adds it.
 const ACTIVITY_ID: &str = "x-ms-activity-id";
 
+/// The substatus of a verification that has found damage.
+const DAMAGED: &str = "9001";
+
 /// How much of an unexpected answer is shown.
 const SHOWN_CHARS: usize = 80;
 
@@ -96,6 +99,7 @@ impl Answer {
                 let message = format!("the server answered {}: {}", self.status.as_u16(), self.message());
                 Error::new(ErrorKind::Unsupported, message)
             }
+            500 if self.text("x-ms-substatus") == Some(DAMAGED) => Error::new(ErrorKind::Corrupt, self.message()),
             _ => self.refusal(endpoint, now).0,
         }
     }

@@ -28,6 +28,8 @@ pub(crate) mod substatus {
     pub(crate) const OTHER_CONTAINER: u32 = 1024;
     /// Too many requests.
     pub(crate) const THROTTLED: u32 = 3200;
+    /// Verification found damage. Our own: answers to calls of SDKs never have it.
+    pub(crate) const DAMAGED: u32 = 9001;
 }
 
 /// The retry delay if the store throttles without one.

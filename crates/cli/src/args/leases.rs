@@ -16,6 +16,8 @@ pub(crate) struct LeasesArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LeasesCommand {
     /// One line for each lease: owner, state, how far behind
+    ///
+    /// Exit code 1 if a lease document cannot be read: its state is `broken`.
     #[command(after_help = "\
 Example:
   changefeed leases list mailer --store ./data \\
@@ -53,8 +55,8 @@ Example:
 /// Frees leases of dead owners, and asks living ones to give theirs up after their batch
 ///
 /// An owner counts as dead if it wrote nothing for longer than it promised, by the clock of the lease store. While living
-/// owners are waited for their leases are paused; resume them if this is killed meanwhile. Exit code 1 if an owner keeps
-/// a lease.
+/// owners are waited for their leases are paused. Ctrl-C and SIGTERM resume them, and the exit code is 130; a second one, at
+/// least a second later, ends the command at once. Exit code 1 if an owner keeps a lease.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:
@@ -107,7 +109,7 @@ pub(crate) struct ExportArgs {
 /// Makes the documents of an export those of a processor; its hosts must be stopped
 ///
 /// Leases that the file does not have are deleted, the others stand where they stood when they were exported. All are
-/// free afterwards.
+/// free afterwards. Documents that cannot be read are replaced as well.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
 Example:

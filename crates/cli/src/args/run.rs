@@ -117,7 +117,8 @@ pub(crate) struct DelegateArgs {
     pub(crate) webhook_timeout: Duration,
 
     /// Copies items to this container, in the same store or in another folder or server; it is made if it is missing.
-    /// Copies carry the LSN of their original in _cf_lsn: an older version never overwrites a newer one
+    /// Copies carry the LSN of their original in _cf_lsn: an older version never overwrites a newer one. Deletes are copied
+    /// with --all-versions only
     #[arg(long, value_name = "[STORE/]DB/NAME", conflicts_with_all = ["print", "exec", "webhook"])]
     pub(crate) copy_to: Option<String>,
 

@@ -46,8 +46,10 @@ pub(crate) struct LagArgs {
 
 /// Says for each lease what it is doing, and why nothing happens if nothing does
 ///
-/// Exit code 1 if a lease needs attention: if its changes wait and no host owns it, if its owner is silent or fails, if it is
-/// paused, or if its document is missing or cannot be read. A lease that has caught up needs no owner: after `run --once` the
+/// Exit code 1 if a lease needs attention: if its changes wait and no host owns it, if its owner is silent or fails, if a
+/// delegate call runs for longer than --slow-after of its host, if it is paused, or if its document is missing or cannot be
+/// read; the line `next:` names the command that helps. A store that reports a problem needs attention, too. A lease that has
+/// caught up needs no owner: after `run --once` the
 /// exit code is 0. With --dead-letters, or the variable CHANGEFEED_DEAD_LETTERS, it also says how many dead letters there are,
 /// which need attention, too.
 #[derive(Debug, Arguments)]
@@ -66,7 +68,7 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) letters: AlsoLettersArgs,
 
-    /// Prints JSON; what is not about a lease goes to stderr
+    /// Prints JSON: an array with an object for each lease; store_problems and dead_letters are the same in all of them
     #[arg(long)]
     pub(crate) json: bool,
 }

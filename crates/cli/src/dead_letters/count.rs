@@ -1,12 +1,12 @@
 //! How many dead letters a processor has, for `lag` and `explain`.
 
-use changefeed::{DeadLetterDocument, DeadLetters};
+use changefeed::DeadLetterDocument;
 use serde::Serialize;
 
-use super::{PAGE, groups::count_of_letters};
+use super::{PAGE, groups::count_of_letters, of_processor::of_processor};
 use crate::{
     args::{AlsoLettersArgs, ContainerName},
-    exit::{Result, warn},
+    exit::Result,
     processor_stores::ProcessorStores,
 };
 
@@ -29,12 +29,7 @@ impl LetterCount {
     /// Counts those of a processor, or of one of its leases, in the container that the arguments name. A container that is
     /// not there has none: hosts create it when they start.
     pub(crate) async fn of(args: &AlsoLettersArgs, on: &ProcessorStores, lease: Option<&str>) -> Result<Option<Self>> {
-        let Some(name) = &args.dead_letters else { return Ok(None) };
-        let Some(container) = on.store.container_if_any(name).await? else {
-            warn(&format!("dead letters are not counted: {}", on.store.unknown(name).await?));
-            return Ok(None);
-        };
-        let letters = DeadLetters::new(&container).processor(&on.name);
+        let Some((name, letters)) = of_processor(args, on, "counted").await? else { return Ok(None) };
         let is_meant = |letter: &&DeadLetterDocument| lease.is_none_or(|lease| letter.lease == lease);
         let mut found = Self { container: name.clone(), processor: on.name.clone(), count: 0, more: false };
         let mut after = None;

@@ -2,13 +2,14 @@
 
 mod count;
 mod groups;
+mod of_processor;
 
 use changefeed::{DeadLetterDocument, DeadLetters, Redrive, Redriven};
 use changefeed_core::{ErrorKind, PartitionKey};
 use serde_json::json;
 
-pub(crate) use self::count::LetterCount;
 use self::groups::{Groups, count_of_letters, last_error};
+pub(crate) use self::{count::LetterCount, of_processor::letters_of_item};
 use crate::{
     args::{ContainerName, DeadLettersArgs, DeadLettersCommand, LettersArgs, LettersPlaceArgs, Moment},
     exit::{Error, Exit, Printed, Result, block_on, print, print_text},
@@ -220,12 +221,9 @@ async fn purge(
         Ok(Printed::Whole)
     })
     .await?;
+    let mut outcome = Ok(());
     if yes {
-        let progress = Indicator::of(ids.len() as u64, "dead letters");
-        for id in &ids {
-            letters.delete(id).await?;
-            progress.inc(1);
-        }
+        (ids, outcome) = delete(letters, ids).await;
     }
     if json {
         print(&format!("{}\n", json!({ "deleted": yes, "ids": ids })))?;
@@ -235,5 +233,22 @@ async fn purge(
         let count = count_of_letters(ids.len() as u64);
         print_text(&format!("{count} would be deleted for good: pass --yes to do it\n"))?;
     }
-    Ok(Exit::Good)
+    // What was deleted before an error is gone: it is told as well.
+    outcome.map(|()| Exit::Good)
+}
+
+/// Deletes letters; the ids of those that were deleted, also if that ended with an error. One that is gone was deleted or
+/// written again by somebody else.
+async fn delete(letters: &DeadLetters, ids: Vec<String>) -> (Vec<String>, Result<()>) {
+    let progress = Indicator::of(ids.len() as u64, "dead letters");
+    let mut deleted = Vec::with_capacity(ids.len());
+    for id in ids {
+        match letters.delete(&id).await {
+            Ok(()) => deleted.push(id),
+            Err(error) if error.kind() == ErrorKind::ItemNotFound => {}
+            Err(error) => return (deleted, Err(error.into())),
+        }
+        progress.inc(1);
+    }
+    (deleted, Ok(()))
 }

@@ -157,12 +157,10 @@ impl Copy {
     }
 
     async fn delete(&self, change: &Change) -> std::result::Result<(), Error> {
-        let Some(body) = &change.previous else {
-            // Without the item as it was nobody knows its partition key in the target.
-            let message = format!("item {} was deleted, and the feed does not say what it was", change.id);
-            return Err(Error::new(ErrorKind::Unsupported, message));
+        let key = match &change.previous {
+            Some(body) => self.key(&copied(body, change.lsn.get())?)?,
+            None => self.key_of_id(change)?,
         };
-        let key = self.key(&copied(body, change.lsn.get())?)?;
         for _ in 0..ATTEMPTS {
             let Some(found) = self.found(&key, change).await? else { return Ok(()) };
             if lsn_of(&found) > Some(change.lsn.get()) {
@@ -174,6 +172,20 @@ impl Copy {
             }
         }
         Err(overtaken(change))
+    }
+
+    /// The partition key of a deleted item of which the feed has no previous version, where the id is the key.
+    fn key_of_id(&self, change: &Change) -> std::result::Result<PartitionKey, Error> {
+        if self.target.identity().partition_key.paths().eq(["/id"]) {
+            return Ok(PartitionKey::from(change.id.as_str()));
+        }
+        let message = format!(
+            "item {} was deleted, and the feed has no previous version of it, which has the partition key of its copy: keep \
+             versions for longer (changeFeedPolicy of the container; an account of Azure needs previous images), delete the \
+             copy, and pass --dead-letters to go on without this delete",
+            change.id
+        );
+        Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     fn key(&self, copy: &BTreeMap<String, Box<RawValue>>) -> std::result::Result<PartitionKey, Error> {
@@ -267,6 +279,38 @@ mod tests {
         assert_eq!(shown(&place), "AccountEndpoint=https://a.b/;AccountKey=(hidden);/shop/archive");
         assert!(!parsed(account).unwrap_err().contains("mV0"), "a part of the key is no container");
         assert_eq!(shown("https://ada:c2V@a.b/shop/archive"), "https://(hidden)@a.b/shop/archive");
+    }
+
+    #[tokio::test]
+    async fn a_delete_without_a_previous_version_needs_no_other_key_than_the_id() {
+        let database = changefeed_embedded::Engine::in_memory().unwrap().database("shop");
+        for (path, left) in [("/id", Some(0)), ("/customer", None)] {
+            let target = database.container(format!("by{}", path.replace('/', "-")).as_str()).partition_key(path);
+            let target = target.create().await.unwrap();
+            target.create(&serde_json::json!({ "id": "a", "customer": "ada", "_cf_lsn": 7 })).await.unwrap();
+            let copy = Copy { target, progress: Indicator::counting("changes copied") };
+            let deleted = Change {
+                id: changefeed_core::ItemId::new("a").unwrap(),
+                rid: None,
+                lsn: changefeed_core::Lsn::new(9),
+                timestamp: changefeed_core::Timestamp::from_millis(0),
+                operation: changefeed_core::Operation::Delete,
+                current: None,
+                previous: None,
+                previous_lsn: None,
+            };
+            let result = copy.call(&RawChanges::from(vec![deleted])).await;
+            match left {
+                Some(left) => {
+                    result.unwrap();
+                    assert_eq!(copy.target.list("").await.unwrap().len(), left);
+                }
+                None => {
+                    let said = result.unwrap_err().to_string();
+                    assert!(said.contains("keep versions for longer (changeFeedPolicy"), "{said}");
+                }
+            }
+        }
     }
 
     #[test]

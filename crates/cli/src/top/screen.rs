@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use changefeed::LeaseState;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -11,7 +12,7 @@ use ratatui::{
 };
 
 use super::view::{Look, Row, View};
-use crate::inspect::length;
+use crate::inspect::{length, state};
 
 /// From this width on there is room for a column of sentences.
 const WIDE: u16 = 100;
@@ -203,7 +204,9 @@ fn sentences(look: &Look) -> Vec<Line<'static>> {
             None => said.push((&row.status, vec![&row.lease])),
         }
     }
-    let broken = look.broken.iter().map(|document| format!("document {document} cannot be read"));
+    // Those with the id of a lease are rows, with a sentence of their own.
+    let has_rows = look.leases.iter().any(|row| row.state == state(LeaseState::Broken));
+    let broken = look.broken.iter().filter(|_| !has_rows).map(|document| format!("document {document} cannot be read"));
     let sentence = |(status, leases): &(&str, Vec<&str>)| match leases.as_slice() {
         [lease] => format!("lease {lease}: {status}"),
         [first, .., last] => format!("leases {first} … {last} ({}): {status}", leases.len()),

@@ -9,10 +9,7 @@ use changefeed::{Explanation, Lag};
 use changefeed_core::Timestamp;
 use serde::Serialize;
 
-use crate::{
-    exit::Exit,
-    inspect::{needs_attention, state},
-};
+use crate::{exit::Exit, explain::needs_attention, inspect::state};
 
 /// Rates are means over so much time: hosts write checkpoints now and then.
 const RATE_WINDOW: Duration = Duration::from_secs(10);

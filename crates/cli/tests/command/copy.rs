@@ -1,12 +1,14 @@
 //! `run --copy-to`: live copies, in the same store and across stores.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use changefeed::remote::{EMULATOR_KEY, Server as Client};
 use serde_json::Value;
 
 use crate::{
     process::{Server, command, eventually, run, text},
     shop::{Shop, assert_good},
+    signals::{ended, send, spawn},
 };
 
 /// The items of a container by id, without what stores add.
@@ -38,6 +40,40 @@ fn a_copy_in_the_same_store_is_whole() {
     assert_eq!(items(&shop.store(), "shop/archive"), orders);
     let output = shop.run(&["run"], &["--copy-to", "shop/orders", "--once"]);
     assert!(text(&output.stderr).contains("this is the monitored container"), "{}", text(&output.stderr));
+}
+
+#[tokio::test]
+async fn a_delete_is_copied_with_all_versions_only() {
+    let shop = Shop::served();
+    let database = Client::connect(&shop.store(), EMULATOR_KEY).unwrap().database("shop");
+    let orders = database.container("orders").partition_key("/customer").all_versions(Duration::from_secs(600));
+    let orders = orders.create().await.unwrap();
+    database.container("archive").partition_key("/customer").create().await.unwrap();
+    let write = async |id: &str| {
+        orders.create(&serde_json::json!({ "id": id, "customer": "ada" })).await.unwrap();
+    };
+    let copies = || items(&shop.store(), "shop/archive").into_keys().collect::<Vec<_>>();
+
+    let newest = shop.host("a", &["--copy-to", "shop/archive"]);
+    write("o1").await;
+    write("o2").await;
+    eventually("two copies", || copies() == ["o1", "o2"]);
+    orders.delete("ada", "o1").await.unwrap();
+    write("o3").await;
+    eventually("a third copy", || copies() == ["o1", "o2", "o3"]);
+    newest.stop();
+
+    let store = shop.store();
+    let all = ["run", "mirror", "--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+    let all = command(&[&all[..], &["--all-versions", "--copy-to", "shop/archive", "--log", "warn"]].concat());
+    let all = spawn(all);
+    let owned =
+        ["leases", "list", "mirror", "--store", &store, "--container", "shop/orders", "--leases", "shop/leases"];
+    eventually("an owner", || text(&run(&owned).stdout).contains("owned"));
+    orders.delete("ada", "o2").await.unwrap();
+    eventually("a deleted copy", || copies() == ["o1", "o3"]);
+    send("TERM", &all);
+    assert_eq!(ended(all).0.code(), Some(0));
 }
 
 #[test]

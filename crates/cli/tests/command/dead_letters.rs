@@ -1,12 +1,16 @@
 //! `dead-letters`: found, read, delivered again, deleted.
 
-use std::process::Output;
+use std::{
+    process::{Output, Stdio},
+    time::Duration,
+};
 
 use changefeed::core::{Clock as _, SystemClock};
 use serde_json::Value;
 
 use crate::{
     process::{command, eventually, text},
+    proxy::{Fault, Proxy},
     shop::{Shop, assert_good},
 };
 
@@ -137,6 +141,52 @@ fn filters_choose_the_dead_letters_that_are_listed_redriven_and_purged() {
     assert_eq!(redriven, "3 dead letters written again\n");
     let millis = SystemClock.wall().as_millis() - begin;
     assert!(millis >= 1000, "{millis} ms for three at two a second");
+}
+
+#[test]
+fn a_purge_goes_on_past_what_others_delete_and_tells_what_it_deleted_before_an_error() {
+    for ends_with_an_error in [false, true] {
+        let shop = Shop::served();
+        shop.load(3);
+        let reject = ["--exec", "false", "--max-items", "1", "--dead-letters", "shop/rejected", "--log", "off"];
+        let once = ["--dead-letter-after", "1", "--once", "--from", "beginning"];
+        shop.says(&["run"], &[&reject[..], &once].concat());
+        let listed = letters(&shop, &["list", "--json"]);
+        let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
+        let ids: Vec<String> = listed.lines().map(id).collect();
+        let proxy = Proxy::start(shop.address());
+        // The answer to the first delete takes so long that another command can delete the second letter meanwhile.
+        proxy.inject("write", Fault::Stalled(Duration::from_secs(5)), 1);
+        let purge = ["dead-letters", "purge", "--yes", "--dead-letters", "shop/rejected", "--store"];
+        let mut purge = command(&[&purge[..], &[&proxy.endpoint()]].concat());
+        let purge = purge.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("the first delete", || letters(&shop, &["list", "--json"]).lines().count() == 2);
+        let other = ["dead-letters", "purge", "--yes", "--dead-letters", "shop/rejected", "--store"];
+        let item = id_of_item(&listed, &ids[1]);
+        assert_good(&command(&[&other[..], &[&shop.store(), "--item", &item]].concat()).output().unwrap());
+        if ends_with_an_error {
+            proxy.inject("write", Fault::Refused(403), 1);
+        }
+        let purged = purge.wait_with_output().unwrap();
+        let (said, error) = (text(&purged.stdout), text(&purged.stderr));
+        if ends_with_an_error {
+            assert_eq!((purged.status.code(), said.as_str()), (Some(2), "1 dead letter deleted\n"), "{error}");
+            assert!(
+                error.starts_with("error: ") && letters(&shop, &["list"]).starts_with("1 dead letter\n"),
+                "{error}"
+            );
+        } else {
+            assert_eq!((purged.status.code(), said.as_str()), (Some(0), "2 dead letters deleted\n"), "{error}");
+            assert_eq!(letters(&shop, &["list"]), "no dead letters\n");
+        }
+    }
+}
+
+/// The item of a dead letter in a list.
+fn id_of_item(listed: &str, id: &str) -> String {
+    let letters = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let letter = letters.into_iter().find(|letter| letter["id"] == id).unwrap();
+    letter["itemId"].as_str().unwrap().to_owned()
 }
 
 #[test]

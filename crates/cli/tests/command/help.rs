@@ -14,7 +14,7 @@ use crate::{
 const SOME_LETTER: &str = "mailer.00000000000000000017.0123456789abcdef";
 
 /// All sub-commands, as the help lists them.
-fn commands(words: &[String]) -> Vec<Vec<String>> {
+pub(crate) fn commands(words: &[String]) -> Vec<Vec<String>> {
     let help = run(&words.iter().map(String::as_str).chain(["-h"]).collect::<Vec<_>>());
     let help = text(&help.stdout);
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());

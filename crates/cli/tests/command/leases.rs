@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::{
     process::{command, eventually, text},
     shop::{Shop, assert_good},
+    signals::{Leases, ended, send, spawn},
 };
 
 #[test]
@@ -107,6 +108,90 @@ fn an_import_from_another_store_names_the_option_that_allows_it() {
     assert!(text(&no_file.unwrap().stderr).contains("read missing.json"));
     let verify = command(&["verify", "--store", &store]).output().unwrap();
     assert_good(&verify);
+}
+
+#[test]
+fn a_damaged_document_is_named_everywhere_and_replaced_by_an_import() {
+    let shop = Shop::served();
+    shop.load(20);
+    shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
+    let file = shop.folder.join("leases.json");
+    shop.says(&["leases", "export"], &["--to", &file]);
+    let id = Leases::of(&shop).damage("1");
+    let problem = "ContinuationToken is not a string (invalid type: integer `7`, expected a string at line 1 column 1): repair or \
+                   delete the document";
+
+    let listed = shop.run(&["leases", "list"], &[]);
+    assert_eq!(listed.status.code(), Some(1));
+    let said = text(&listed.stdout);
+    let row = |lease| {
+        if lease == 1 {
+            "    1  broken  -            -  -\n".to_owned()
+        } else {
+            format!("    {lease}  free    -            0  -\n")
+        }
+    };
+    let table: String = (0..4).map(row).collect();
+    let document = format!("lease document {id}: {problem}");
+    let named = format!("\ncannot be read: {document}; see `changefeed explain mailer`\n");
+    assert_eq!(said, format!("LEASE  STATE   OWNER  CHANGES  BEHIND\n{table}{named}"));
+    let listed: Value = serde_json::from_slice(&shop.run(&["leases", "list"], &["--json"]).stdout).unwrap();
+    assert_eq!((listed.as_array().unwrap().len(), &listed[1]["state"]), (4, &"broken".into()), "{listed}");
+    let lag = text(&shop.run(&["lag"], &[]).stdout);
+    let heading = "mailer has caught up, but for leases whose documents cannot be read\n";
+    assert!(lag.starts_with(heading) && lag.ends_with(&named), "{lag}");
+
+    let explained = shop.run(&["explain"], &["--lease", "1"]);
+    assert_eq!(explained.status.code(), Some(1));
+    let expected = format!(
+        "lease 1: document {id} cannot be read: {problem}; hosts create no missing lease as long as it is there\nnext: stop the \
+         hosts, then `changefeed leases import mailer --from FILE` with an earlier export; without one, repair the document in \
+         the file that `changefeed leases export mailer --to FILE` writes\n"
+    );
+    assert_eq!(text(&explained.stdout), expected);
+    for refused in [shop.run(&["pause"], &[]), shop.run(&["seek"], &["--to", "now"])] {
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("nothing was done: replace it by importing leases that were exported"), "{said}");
+    }
+    let dry_run = shop.run(&["pause"], &["--dry-run"]);
+    assert_eq!(
+        text(&dry_run.stderr),
+        format!("error: nothing would be done: {document}; see `changefeed explain mailer`\n")
+    );
+
+    // What the file needs that an export writes now: the position of the lease.
+    let now: Value = serde_json::from_str(&shop.says(&["leases", "export"], &[])).unwrap();
+    assert_eq!(now["leases"][1]["ContinuationToken"], 7);
+    let imported = shop.says(&["leases", "import"], &["--from", &file]);
+    assert!(imported.contains("\n    1  replace  -  "), "{imported}");
+    assert!(shop.says(&["lag"], &[]).starts_with("mailer has caught up\n"));
+    assert_eq!(shop.says(&["pause"], &["--lease", "1"]), "1 lease paused: 1\n");
+}
+
+#[test]
+fn a_release_that_is_interrupted_leaves_no_lease_paused() {
+    let shop = Shop::served();
+    shop.load(1);
+    let host = shop.host("w1", &["--exec", "touch called; sleep 10000"]);
+    eventually("a call", || shop.folder.path().join("called").exists());
+    let states = || {
+        let leases = shop.json(&["leases", "list"], &[]);
+        let leases = leases.as_array().unwrap().iter();
+        leases.map(|lease| (lease["state"].clone(), lease["owner"].clone())).collect::<Vec<_>>()
+    };
+    for signal in ["INT", "TERM"] {
+        let release = spawn(shop.command(&["leases", "release"], &["--wait", "1h"]));
+        eventually("all but one given up", || states().iter().filter(|(_, owner)| owner == "w1").count() == 1);
+        assert!(states().iter().any(|(state, owner)| state == "paused" && owner == "w1"));
+        send(signal, &release);
+        let (status, said) = ended(release);
+        let expected = "stopped before all owners had finished their batch: no lease is left paused\n";
+        assert_eq!((status.code(), said.as_str()), (Some(130), expected));
+        assert!(states().iter().all(|(state, _)| state != "paused"), "{:?}", states());
+        shop.owns("w1", 4);
+    }
+    drop(host);
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use changefeed::core::{Clock as _, SystemClock};
 
+use serde_json::Value;
+
 use crate::{
-    process::{eventually, text},
+    process::{Folder, Server, eventually, text},
     shop::{Shop, assert_good},
 };
 
@@ -66,7 +68,101 @@ fn explain_names_the_cause_and_the_exit_code_says_whether_to_act() {
     let paused = shop.run(&["explain"], &["--lease", "2"]);
     assert_eq!(paused.status.code(), Some(1));
     let said = text(&paused.stdout);
-    assert!(said.starts_with("lease 2: paused") && said.contains("resume it to go on"), "{said}");
+    let end = " changes behind: resume it to go on\nnext: `changefeed resume mailer --lease 2`\n";
+    assert!(said.starts_with("lease 2: paused, ") && said.ends_with(end), "{said}");
+    let all = text(&shop.run(&["explain"], &[]).stdout);
+    assert!(all.ends_with(" resume it to go on\nnext: `changefeed resume mailer`\n"), "{all}");
+}
+
+#[test]
+fn a_command_that_hangs_needs_attention_and_what_explain_says_gives_its_lease_to_another_host() {
+    let shop = Shop::served();
+    shop.load(1);
+    let hangs = ["--exec", "test -e fixed || sleep 10000", "--slow-after", "1s"];
+    let host = shop.host("worker-1", &hangs);
+    shop.owns("worker-1", 4);
+    let leases = shop.json(&["leases", "list"], &[]);
+    let busy = leases.as_array().unwrap().iter().find(|lease| lease["changes"] == 1).unwrap();
+    let busy = busy["lease"].as_str().unwrap().to_owned();
+    let explain = |more: &[&str]| shop.run(&["explain"], &[&["--lease", &busy], more].concat());
+    eventually("a slow call", || explain(&[]).status.code() == Some(1));
+    let said = text(&explain(&[]).stdout);
+    let begin = format!("lease {busy}: 1 change behind; a delegate call on worker-1 runs for more than ");
+    let release = format!("leases release mailer --lease {busy} --force");
+    let end = format!(
+        " s\nnext: see what the call waits for; if it never ends, `changefeed {release}` lets another host take the lease, and \
+         `changefeed run mailer --delegate-timeout TIME` ends such calls\n"
+    );
+    assert!(said.starts_with(&begin) && said.ends_with(&end), "{said}");
+    let as_json: Value = serde_json::from_slice(&explain(&["--json"]).stdout).unwrap();
+    assert_eq!((&as_json[0]["cause"], &as_json[0]["needs_attention"]), (&"slow_delegate".into(), &true.into()));
+    assert_eq!(format!("next: {}\n", as_json[0]["next"].as_str().unwrap()), said.split_once('\n').unwrap().1);
+
+    shop.folder.write("fixed", "");
+    let other = shop.host("worker-2", &hangs);
+    let released = shop.json(&["leases", "release"], &["--lease", &busy, "--force"]);
+    assert_eq!(released[0]["outcome"], "taken");
+    shop.catches_up();
+    other.stop();
+    drop(host);
+}
+
+#[test]
+fn advice_fits_a_host_that_has_a_container_for_dead_letters() {
+    let shop = Shop::served();
+    shop.load(1);
+    let letters = ["--dead-letters", "shop/rejected", "--dead-letter-after", "1000"];
+    let host = shop.host("worker-1", &[&["--exec", "exit 3"], &letters[..]].concat());
+    let mut said = String::new();
+    eventually("a failing delegate being named", || {
+        said = text(&shop.run(&["explain"], &[]).stdout);
+        said.contains(" of 1000: the command ended with exit status: 3")
+    });
+    let next = "\nnext: fix the cause; items that still fail after 1000 attempts become dead letters, and the others are \
+                delivered\n";
+    assert!(said.ends_with(next) && !said.contains("--dead-letters"), "{said}");
+    host.stop();
+}
+
+#[test]
+fn explain_tells_the_problems_of_the_lease_store_too_and_programs_get_all_that_people_get() {
+    let (shop, leases) = (Shop::served(), Folder::new());
+    shop.load(1);
+    let folder = leases.join("data");
+    let server = Server::start(&["--store", &folder]);
+    let other = |server: &Server| ["--lease-store".to_owned(), server.endpoint()];
+    let run = |server: &Server, name: &[&str], more: &[&str]| {
+        shop.run(name, &[&other(server).each_ref().map(String::as_str)[..], more].concat())
+    };
+    let reject = ["--exec", "false", "--dead-letters", "shop/rejected", "--dead-letter-after", "1", "--log", "off"];
+    assert_good(&run(&server, &["run"], &[&reject[..], &["--once", "--from", "beginning"]].concat()));
+    server.signal("TERM");
+    assert_eq!(server.ended().0.code(), Some(0));
+    // The first version of a lease, which later ones have replaced.
+    let log = format!("{folder}/00000001-00000001.log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let at = bytes.windows(10).position(|bytes| bytes == b"LeaseToken").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let server = Server::start(&["--store", &folder]);
+    let letters = ["--dead-letters", "shop/rejected"];
+    let explained = run(&server, &["explain"], &letters);
+    assert_eq!(explained.status.code(), Some(1));
+    let said = text(&explained.stdout);
+    let problem = said.lines().next().unwrap();
+    assert!(problem.starts_with(&format!("store {}: ", server.endpoint())) && problem.contains("damaged"), "{said}");
+    let as_json = run(&server, &["explain"], &[&letters[..], &["--json"]].concat());
+    assert!(text(&as_json.stderr).starts_with(&format!("warning: {problem}\n")), "{as_json:?}");
+    let as_json: Value = serde_json::from_slice(&as_json.stdout).unwrap();
+    assert_eq!(as_json.as_array().unwrap().len(), 4);
+    for lease in as_json.as_array().unwrap() {
+        assert_eq!(lease["store_problems"], serde_json::json!([problem]));
+        assert_eq!(
+            lease["dead_letters"],
+            serde_json::json!({ "container": "shop/rejected", "count": 1, "more": false })
+        );
+        assert_eq!((&lease["needs_attention"], &lease["next"]), (&false.into(), &Value::Null), "{lease}");
+    }
 }
 
 #[test]
@@ -151,6 +247,14 @@ fn where_finds_the_dead_letter_of_an_item_if_it_may_look_there() {
     let said = text(&output.stdout);
     assert!(said.contains("\nnot handled: it is a dead letter\n"), "{said}");
     assert_eq!(output.status.code(), Some(1));
+
+    let mistyped = ["--dead-letters", "shop/rejecte"];
+    let output = crate::process::run(&[&["where", "mailer", id, "--key", "k0"], &plain[..], &mistyped[..]].concat());
+    assert_good(&output);
+    let warning =
+        "warning: dead letters are not searched: there is no container shop/rejecte; did you mean shop/rejected?";
+    assert!(text(&output.stderr).starts_with(warning), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("unless it became a dead letter"), "{}", text(&output.stdout));
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod copy;
 mod dead_letters;
 mod demo;
 mod exec;
+mod exit_codes;
 mod help;
 mod leases;
 mod load;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use changefeed::{
-    core::{Clock as _, SystemClock},
+    core::{Clock as _, SystemClock, TimeToLive},
     remote::{EMULATOR_KEY, Server as Client},
 };
 use serde_json::{Value, json};
@@ -418,4 +418,21 @@ fn a_first_start_is_announced_with_where_it_begins() {
     let first = run(&[]);
     assert!(first.contains("first start: delivers from now on, without the changes before"), "{first}");
     assert!(!run(&[]).contains("first start"), "it has run before");
+}
+
+/// Leases that expire are lost with their checkpoints.
+#[test]
+fn a_lease_container_that_deletes_items_is_refused() {
+    let shop = Shop::served();
+    shop.load(1);
+    let client = Client::connect(&shop.store(), EMULATOR_KEY).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let leases = client.database("shop").container("leases").time_to_live(TimeToLive::Seconds(3600));
+    runtime.block_on(leases.create()).unwrap();
+    for more in [&["--check"][..], &["--once"]] {
+        let refused = shop.run(&["run"], &[&["--print"], more].concat());
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{more:?}: {said}");
+        assert!(said.contains("shop/leases deletes items after 3600 s, leases among them"), "{more:?}: {said}");
+    }
 }

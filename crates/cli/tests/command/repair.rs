@@ -9,6 +9,8 @@ fn a_dry_run_changes_nothing() {
     shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
     let would = shop.says(&["seek"], &["--to", "beginning", "--dry-run"]);
     assert!(would.ends_with("\n4 leases would be moved; nothing was done\n"), "{would}");
+    let row = would.lines().nth(1).unwrap();
+    assert!(row.starts_with("    0  -      after lsn ") && row.ends_with(" after lsn 0"), "{would}");
     assert_eq!(shop.says(&["pause"], &["--dry-run"]), "4 leases would be paused: 0, 1, 2, 3\n");
     assert_eq!(shop.says(&["resume"], &["--dry-run"]), "nothing to do: no lease that is meant can be resumed\n");
     assert_eq!(shop.json(&["lag"], &[])["total"], 0);

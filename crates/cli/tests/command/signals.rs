@@ -63,14 +63,14 @@ fn a_signal_while_the_store_does_not_answer_ends_it_with_a_sentence() {
 }
 
 /// The lease container of a shop, seen by a client of the test.
-struct Leases {
+pub(crate) struct Leases {
     runtime: tokio::runtime::Runtime,
     container: Container,
     prefix: LeasePrefix,
 }
 
 impl Leases {
-    fn of(shop: &Shop) -> Self {
+    pub(crate) fn of(shop: &Shop) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (container, prefix) = runtime.block_on(async {
             let database = Server::connect(&shop.store(), EMULATOR_KEY).unwrap().database("shop");
@@ -79,6 +79,16 @@ impl Leases {
             (leases, LeasePrefix::new("mailer", orders.identity()).unwrap())
         });
         Self { runtime, container, prefix }
+    }
+
+    /// Breaks the document of a lease as a program does that writes something else into it; its id.
+    pub(crate) fn damage(&self, token: &str) -> String {
+        let id = self.prefix.lease_id(&token.parse().unwrap());
+        let found = self.runtime.block_on(self.container.read_item(id.as_str(), &id)).unwrap();
+        let mut document: Value = serde_json::from_slice(&found.body).unwrap();
+        document["ContinuationToken"] = json!(7);
+        self.runtime.block_on(self.container.upsert(&document)).unwrap();
+        id
     }
 
     /// Leaves a lock as a host does that dies while it creates the leases.

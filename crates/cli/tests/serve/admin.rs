@@ -119,6 +119,32 @@ fn ranges_are_split_merged_listed_and_verified_by_folder() {
 }
 
 #[test]
+fn damage_that_verify_finds_is_an_answer_and_no_error() {
+    let folder = Folder::new();
+    let (store, server) = filled(&folder);
+    let log = format!("{store}/00000001-00000001.log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[3000] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    // Through the server that has it open, and without one, where the damage is found while it is opened.
+    let served = server.endpoint();
+    let damaged = |store: &str| {
+        let (said, as_json) = (on(store, "verify", &[]), on(store, "verify", &["--json"]));
+        assert_eq!((said.status.code(), as_json.status.code()), (Some(1), Some(1)), "{said:?} {as_json:?}");
+        assert_eq!(text(&said.stderr) + &text(&as_json.stderr), "");
+        let found: Value = serde_json::from_slice(&as_json.stdout).unwrap();
+        let damage = found["damage"].as_str().unwrap().to_owned();
+        assert!(damage.contains("00000001-00000001.log is damaged at byte"), "{damage}");
+        let next = "next: `changefeed restore --from BACKUP --store FOLDER` makes a new store of a backup\n";
+        assert_eq!(text(&said.stdout), format!("damage: {damage}\n{next}"));
+    };
+    damaged(&served);
+    server.signal("TERM");
+    assert_eq!(server.ended().0.code(), Some(0));
+    damaged(&store);
+}
+
+#[test]
 fn a_secure_server_is_reached_by_its_certificate_and_key() {
     let folder = Folder::new();
     let key = folder.write("key", "bmV3a2V5bmV3a2V5bmV3a2V5");

@@ -15,8 +15,9 @@ use self::{
 };
 
 /// The examples, by their headings, and what they need.
-const EXAMPLES: [(&str, Rights); 5] = [
+const EXAMPLES: [(&str, Rights); 6] = [
     ("A delegate that fails", Rights::Usual),
+    ("A call that hangs", Rights::Usual),
     ("A paused lease", Rights::Usual),
     ("A dead host", Rights::Usual),
     ("A poison item", Rights::Usual),
@@ -47,6 +48,11 @@ fn every_example_of_the_document_is_run_by_a_test() {
 #[test]
 fn a_delegate_that_fails_is_found_and_fixed() {
     run("A delegate that fails");
+}
+
+#[test]
+fn a_call_that_hangs_is_found_and_fixed() {
+    run("A call that hangs");
 }
 
 #[test]

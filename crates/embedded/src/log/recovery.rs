@@ -269,8 +269,8 @@ pub(crate) fn read_segment<'a>(
 }
 
 /// Reads all segments again and checks them. The last one may grow meanwhile; files that compaction replaces stay readable
-/// while they are open.
-pub(crate) fn verify(segments: impl Fn() -> Vec<Segment>) -> Result<u64> {
+/// while they are open. `on_progress` gets the number of bytes that were read so far, after each segment.
+pub(crate) fn verify(segments: impl Fn() -> Vec<Segment>, on_progress: &mut dyn FnMut(u64)) -> Result<u64> {
     let mut total = 0;
     for segment in segments() {
         let mut attempts = 0;
@@ -291,6 +291,7 @@ pub(crate) fn verify(segments: impl Fn() -> Vec<Segment>) -> Result<u64> {
                 Err(error) => return Err(error),
             }
         };
+        on_progress(total);
     }
     Ok(total)
 }

@@ -14,9 +14,9 @@ use crate::{
     lease::{
         coverage::{self, Audit},
         document::{LeaseDocument, StartPositions},
+        listing::{Listing, StoredLease},
         prefix::LeaseToken,
         split::moved_to,
-        store::{Listing, StoredLease},
         update::end_ownership,
     },
     notification::{Failure, Notification},

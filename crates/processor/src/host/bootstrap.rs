@@ -15,9 +15,10 @@ use crate::{
         coverage::{self, NewLease},
         document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
         host_context::HostContext,
+        listing::{BrokenDocument, Listing},
         prefix::LeaseToken,
         replaced_store,
-        store::{LeaseStore, Listing},
+        store::LeaseStore,
     },
     runtime::{BoxFuture, Runtime},
 };
@@ -322,12 +323,12 @@ impl<'a> Bootstrap<'a> {
 
     /// Refuses leases of another mode or of a later version, and a container that a Java host uses under this name.
     fn check_leases(&self, listing: &Listing) -> Result<()> {
-        if let Some((id, error)) = listing.broken.iter().find(|(_, error)| error.is_future()) {
+        if let Some(BrokenDocument { id, error, .. }) = listing.broken.iter().find(|found| found.error.is_future()) {
             let token = self.store.prefix().token_of(id);
             let lease = token.map_or_else(|| id.clone(), |token| token.to_string());
             return Err(Error::new(ErrorKind::UnknownFormat, format!("lease {lease}: {error}")));
         }
-        if let Some((id, error)) = listing.broken.iter().find(|(_, error)| error.is_java()) {
+        if let Some(BrokenDocument { id, error, .. }) = listing.broken.iter().find(|found| found.error.is_java()) {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!("{id}: {error}; a processor cannot share leases with Java hosts: choose another name"),

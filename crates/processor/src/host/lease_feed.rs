@@ -10,12 +10,7 @@ use changefeed_core::{ChangePage, Continuation, ErrorKind, FeedRange, ReadChange
 
 use super::record::Records;
 use crate::{
-    lease::{
-        document::LeaseSummary,
-        parsed,
-        prefix::LeaseToken,
-        store::{LeaseStore, Listing},
-    },
+    lease::{document::LeaseSummary, listing::Listing, parsed, prefix::LeaseToken, store::LeaseStore},
     runtime::{BoxFuture, Runtime},
 };
 

@@ -39,10 +39,10 @@ use crate::{
     lease::{
         document::{OwnerKind, StartPositions},
         host_context::HostContext,
+        listing::{BrokenDocument, Listing, StoredLease},
         loss::Loss,
         prefix::LeaseToken,
         session::ended_sessions,
-        store::{Listing, StoredLease},
         task::{LeaseTask, TaskReport},
         writer::LeaseWriter,
     },
@@ -362,7 +362,7 @@ impl Host {
     }
 
     fn report_broken(&mut self, listing: &Listing) {
-        for (id, error) in &listing.broken {
+        for BrokenDocument { id, error, .. } in &listing.broken {
             let message = format!("lease document {id} cannot be read: {error}");
             self.report_once(id.clone(), None, ErrorKind::Corrupt, message);
         }

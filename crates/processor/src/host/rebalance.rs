@@ -10,7 +10,7 @@ use crate::{
     lease::{
         document::LeaseDocument,
         host_context::HostContext,
-        store::StoredLease,
+        listing::StoredLease,
         writer::{Acquire, LeaseWriter},
     },
     notification::{Failure, Notification},

@@ -8,9 +8,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::observation::Observation;
 use crate::lease::{
     document::{LONGEST_PROMISE, LeaseSummary},
+    listing::{Listing, StoredLease},
     prefix::LeaseToken,
     signals::CommandSender,
-    store::{Listing, StoredLease},
 };
 
 /// For how many expiration intervals a host remembers leases that were deleted. A split that created one may still be under

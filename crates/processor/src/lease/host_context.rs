@@ -12,13 +12,8 @@ use changefeed_core::{Container, ContainerIdentity, Mode};
 use parking_lot::Mutex;
 
 use super::{
-    document::StartPositions,
-    prefix::LeaseToken,
-    session::LiveSession,
-    signals::Signals,
-    state::Settings,
-    store::{LeaseStore, Listing},
-    writer::Identity,
+    document::StartPositions, listing::Listing, prefix::LeaseToken, session::LiveSession, signals::Signals,
+    state::Settings, store::LeaseStore, writer::Identity,
 };
 use crate::{
     delegate::Delegate, delivery::dead_letter::DeadLetter, limits::HostLimits, notifier::Notifier, options::Options,

@@ -10,9 +10,9 @@ use super::{
     document::{Attempts, LeaseDocument, StartPosition},
     events::{Replacement, Written},
     host_context::HostContext,
+    listing::{Listing, StoredLease},
     loss::Loss,
     prefix::LeaseToken,
-    store::{Listing, StoredLease},
     update::{LeaseUpdate, end_ownership},
     writer::{Deleted, LeaseWriter},
 };

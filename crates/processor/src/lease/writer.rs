@@ -8,8 +8,9 @@ use changefeed_core::{Effect, Error, ErrorKind, FeedRange, Result};
 use super::{
     document::{LeaseDocument, OwnerKind},
     events::{Facts, Written},
+    listing::StoredLease,
     loss::Loss,
-    store::{LeaseStore, StoredLease},
+    store::LeaseStore,
     update::{LeaseUpdate, Promise, Transfer},
 };
 use crate::runtime::Runtime;

@@ -11,7 +11,7 @@ use super::{
 use crate::lease::prefix::LeaseToken;
 
 /// The states of a lease, as values of a label.
-pub(crate) const STATES: [&str; 6] = ["owned", "free", "paused", "split_pending", "missing", "expired"];
+pub(crate) const STATES: [&str; 7] = ["owned", "free", "paused", "split_pending", "missing", "expired", "broken"];
 
 /// The lag of one lease.
 pub(crate) struct LeaseSample<'a> {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::snapshot::{Backlog, ProcessorRef, RangeFrom, Snapshot};
 use crate::{
     join::join_bounded,
-    lease::{document::LeaseDocument, prefix::LeaseToken},
+    lease::{document::LeaseDocument, listing::BrokenDocument, prefix::LeaseToken},
     metrics::lag::{LagGauges, LeaseSample},
     runtime::{BoxFuture, Runtime, TokioRuntime},
 };
@@ -63,7 +63,7 @@ pub struct LeaseLag {
     /// Changes after its checkpoint.
     pub changes: u64,
     /// Whether `changes` is a guess: the store cannot count, or the position is not known. At least 1 then, unless
-    /// there is certainly nothing.
+    /// there is certainly nothing, or the document cannot be read.
     pub estimated: bool,
     /// Age of the oldest of these changes; zero if there are none, or it is not known.
     #[serde(rename = "behind_seconds", serialize_with = "seconds")]
@@ -93,6 +93,9 @@ pub enum LeaseState {
     Missing,
     /// Its checkpoint has left the retention of an all-versions feed: changes were lost to it.
     Expired,
+    /// Its document cannot be read, and so its lag is not known: `changes` is 0. Hosts leave such a document alone, and create
+    /// no missing lease as long as it is there: see [`Control::import`](crate::Control::import).
+    Broken,
 }
 
 impl LeaseState {
@@ -105,6 +108,7 @@ impl LeaseState {
             Self::SplitPending => "split_pending",
             Self::Missing => "missing",
             Self::Expired => "expired",
+            Self::Broken => "broken",
         }
     }
 }
@@ -219,8 +223,10 @@ async fn measure(processor: &ProcessorRef, runtime: &dyn Runtime) -> Result<Lag>
         let Backlog { changes, estimated, oldest, .. } = backlog;
         leases.push(LeaseLag { lease, owner, changes, estimated, behind: age(oldest, now), state, checkpoint });
     }
+    leases.extend(snapshot.listing.broken.iter().filter_map(|document| of_broken(snapshot, document)));
     leases.sort_by(|a, b| a.lease.cmp(&b.lease));
-    let broken = snapshot.listing.broken.iter().map(|(id, error)| format!("{id}: {error}")).collect();
+    let broken =
+        snapshot.listing.broken.iter().map(|document| format!("{}: {}", document.id, document.error)).collect();
     Ok(Lag {
         changes: leases.iter().map(|lease| lease.changes).sum(),
         behind: leases.iter().map(|lease| lease.behind).max().unwrap_or_default(),
@@ -250,6 +256,13 @@ async fn of_lease(snapshot: &Snapshot, lease: &LeaseDocument) -> Result<Measurem
     };
     let checkpoint = lsn(snapshot, &ranges_from);
     Ok(Measurement { lease: lease.token.clone(), owner: lease.owner.clone(), backlog, state, checkpoint })
+}
+
+/// A lease whose document cannot be read: nothing is known of it but its token.
+fn of_broken(snapshot: &Snapshot, document: &BrokenDocument) -> Option<LeaseLag> {
+    let lease = snapshot.store.prefix().token_of(&document.id)?;
+    let state = LeaseState::Broken;
+    Some(LeaseLag { lease, owner: None, changes: 0, estimated: true, behind: Duration::ZERO, state, checkpoint: None })
 }
 
 /// The LSN that all ranges are read from, if it is the same for all and known.

@@ -12,10 +12,11 @@ use crate::{
         account_host,
         coverage::{self, NewLease},
         document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
+        listing::{Listing, StoredLease},
         prefix::{LeasePrefix, LeaseToken},
         ranges::{live_from, uncovered},
         replaced_store,
-        store::{LeaseStore, Listing, StoredLease},
+        store::LeaseStore,
     },
     runtime::Runtime,
 };
@@ -190,9 +191,11 @@ pub(crate) async fn read_info(store: &LeaseStore) -> Result<Option<InfoDocument>
     let id = store.prefix().info_id();
     let field = store.partition_key_field(&id);
     let Some(item) = store.read_raw(&id, field.as_deref()).await? else { return Ok(None) };
-    InfoDocument::parse(&item.body)
-        .map(Some)
-        .map_err(|error| Error::new(ErrorKind::Corrupt, format!("{id} cannot be read: {error}")))
+    InfoDocument::parse(&item.body).map(Some).map_err(|error| {
+        let message =
+            format!("document {id} cannot be read: {error}; replace it by importing leases that were exported");
+        Error::new(ErrorKind::Corrupt, message)
+    })
 }
 
 impl Snapshot {

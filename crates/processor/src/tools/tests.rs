@@ -35,9 +35,15 @@ fn lag_and_explanations() {
         r#""state":"split_pending","checkpoint":7}],"changes":3,"behind_seconds":2.0,"broken":["x"]}"#
     );
     assert_eq!(json(&lag), expected);
-    let explanation =
-        Explanation { lease: token(), owner: None, cause: Cause::DelegateRunning, sentence: "so".to_owned() };
-    assert_eq!(json(&explanation), r#"{"lease":"-FF","owner":null,"cause":"delegate_running","sentence":"so"}"#);
+    let explanation = Explanation {
+        lease: token(),
+        owner: None,
+        cause: Cause::Retrying,
+        sentence: "so".to_owned(),
+        dead_letter_after: Some(5),
+    };
+    let expected = r#"{"lease":"-FF","owner":null,"cause":"retrying","sentence":"so","dead_letter_after":5}"#;
+    assert_eq!(json(&explanation), expected);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Epk, Error, PhysicalRange, RangeId};
+use changefeed_core::{Epk, Error, ErrorKind, PhysicalRange, RangeId};
 use hyper::{Method, StatusCode};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{backup, contract};
 use crate::{
     containers::verify,
-    error::{ApiError, ApiResult},
+    error::{ApiError, ApiResult, substatus},
     faults::Fault,
     state::ServerState,
     wire::http::{Reply, Request},
@@ -149,7 +149,10 @@ async fn verify(state: &ServerState) -> ApiResult<Reply> {
         let findings = tokio::runtime::Handle::current().block_on(verify::verify(&catalog))?;
         Ok::<_, Error>((findings, bytes))
     };
-    let (findings, bytes) = state.workers.run(check).await??;
+    let (findings, bytes) = state.workers.run(check).await?.map_err(|error| match error.kind() {
+        ErrorKind::Corrupt => ApiError::from(error).substatus(substatus::DAMAGED),
+        _ => error.into(),
+    })?;
     let mut found = json!(findings);
     if let (Some(bytes), Some(found)) = (bytes, found.as_object_mut()) {
         found.insert("bytes".to_owned(), bytes.into());

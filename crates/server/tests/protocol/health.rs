@@ -45,6 +45,7 @@ async fn problems_of_the_store_are_shown_with_their_cause() {
     assert_eq!(reply.json(), json!({"status": "degraded", "problems": [full]}));
     let verify = world.client().await.send(Ask::post("/_changefeed/verify", "")).await.expect(500);
     assert!(verify.text().contains("0001.log is damaged"));
+    assert_eq!(verify.header("x-ms-substatus"), Some("9001"), "clients can tell it from a store that cannot be read");
 }
 
 #[tokio::test]

@@ -115,15 +115,21 @@ impl Control {
     /// `ItemNotFound` if there is no such processor, `Corrupt` if a document is not JSON, and those of the stores.
     pub async fn export(&self) -> Result<LeaseArchive> {
         // Says which processors there are if there is none of this name.
-        let snapshot = self.snapshot().await?;
-        let store = &snapshot.store;
+        let (store, identity) = match self.snapshot().await {
+            Ok(snapshot) => (snapshot.store, snapshot.monitored.identity().clone()),
+            // An archive keeps documents as they are, whether they can be read or not.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                (self.lease_store()?, self.processor.monitored.identity().clone())
+            }
+            Err(error) => return Err(error),
+        };
         let info_id = store.prefix().info_id();
         let info = store.read_raw(&info_id, store.partition_key_field(&info_id).as_deref()).await?;
         let info = info.map(|item| document(item.id.as_str(), &item.body)).transpose()?;
         let mut items = store.container().list(&store.prefix().leases()).await?;
         items.sort_by(|a, b| a.id.cmp(&b.id));
         let leases = items.iter().map(|item| document(item.id.as_str(), &item.body)).collect::<Result<_>>()?;
-        let (processor, monitored) = (self.processor.name.clone(), archived(snapshot.monitored.identity()));
+        let (processor, monitored) = (self.processor.name.clone(), archived(&identity));
         let (format, dialect) = (FORMAT.to_owned(), DIALECT.to_owned());
         Ok(LeaseArchive { format, version: VERSION, dialect, processor, monitored, info, leases })
     }

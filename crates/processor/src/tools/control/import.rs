@@ -11,13 +11,15 @@ use super::{
     handle::Control,
     liveness::{OwnerState, owner_state},
     seek::{Position, position},
+    update::gone_is_fine,
 };
 use crate::{
     lease::{
-        document::{InfoDocument, LeaseDocument},
+        document::{InfoDocument, LeaseDocument, StartPositions},
+        listing::{BrokenDocument, Listing, StoredLease},
         prefix::LeaseToken,
         ranges::live_from,
-        store::{LeaseStore, Listing, StoredLease},
+        store::LeaseStore,
         update::end_ownership,
     },
     tools::snapshot::read_info,
@@ -30,9 +32,9 @@ use crate::{
 pub enum ImportAction {
     /// The archive has it, and the lease container did not.
     Create,
-    /// Both have it: the position of the archive counts.
+    /// Both have it: the position of the archive counts. The document in the lease container need not be readable.
     Replace,
-    /// The lease container has it, and the archive does not.
+    /// The lease container has it, readable or not, and the archive does not.
     Delete,
 }
 
@@ -44,7 +46,7 @@ pub struct ImportedLease {
     pub lease: LeaseToken,
     /// What becomes of it.
     pub action: ImportAction,
-    /// Where it stood.
+    /// Where it stood; none if it was not there, or could not be read.
     pub from: Option<Position>,
     /// Where it stands afterwards.
     pub to: Option<Position>,
@@ -77,14 +79,32 @@ pub struct Import {
 struct Plan {
     store: LeaseStore,
     info: InfoDocument,
-    leases: Vec<(LeaseDocument, Option<StoredLease>)>,
+    leases: Vec<(LeaseDocument, Existing)>,
     deletes: Vec<StoredLease>,
+    /// Documents that cannot be read, and of which the archive has no other version.
+    broken: Vec<BrokenDocument>,
+}
+
+/// What the lease container has for a lease of the archive.
+enum Existing {
+    Nothing,
+    Lease(StoredLease),
+    Broken(BrokenDocument),
+}
+
+impl Existing {
+    fn lease(&self) -> Option<&LeaseDocument> {
+        match self {
+            Self::Lease(lease) => Some(&lease.document),
+            Self::Nothing | Self::Broken(_) => None,
+        }
+    }
 }
 
 impl Control {
     /// Makes the documents of an archive those of this processor, whose name may be another: leases of the archive are
-    /// created or replaced, and those that it does not have are deleted. All are free afterwards; pauses, users'
-    /// properties and what is known of failures come with them.
+    /// created or replaced, and those that it does not have are deleted, whether they can be read or not. All are free
+    /// afterwards; pauses, users' properties and what is known of failures come with them.
     ///
     /// Nothing happens before [`Import::apply`].
     pub fn import(&self, archive: LeaseArchive) -> Import {
@@ -101,7 +121,7 @@ impl Import {
     }
 
     /// Imports also while hosts are alive: they lose their leases, and what they did since their last checkpoint may be
-    /// delivered again. Default: refused.
+    /// delivered again. Also replaces documents of a newer version or of another implementation. Default: refused.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
@@ -110,8 +130,8 @@ impl Import {
     /// Returns what [`Import::apply`] would do now. Everything is checked, nothing is written.
     ///
     /// # Errors
-    /// `ForeignContinuation` if the positions are of another store or container, `Locked` if hosts are alive,
-    /// `InvalidArgument` if a document of the archive cannot be read, `BadContinuation` for a position that the feed does
+    /// `ForeignContinuation` if the positions are of another store or container, `Locked` if hosts are alive or if
+    /// documents are of a newer version or of another implementation, `InvalidArgument` if a document of the archive cannot be read, `BadContinuation` for a position that the feed does
     /// not have, and those of the stores.
     pub async fn dry_run(&self) -> Result<Vec<ImportedLease>> {
         Ok(self.plan(self.control.lease_store()?).await?.shown())
@@ -132,8 +152,10 @@ impl Import {
             let mut document = document.clone();
             document.touch(now);
             match existing {
-                Some(existing) => drop(plan.store.replace(&document, &existing.etag).await.map_err(changed)?),
-                None => {
+                Existing::Lease(StoredLease { etag, .. }) | Existing::Broken(BrokenDocument { etag, .. }) => {
+                    drop(plan.store.replace(&document, etag).await.map_err(changed)?);
+                }
+                Existing::Nothing => {
                     let token = document.token.clone();
                     if plan.store.create(document).await?.is_none() {
                         return Err(meanwhile(&token));
@@ -142,10 +164,10 @@ impl Import {
             }
         }
         for lease in &plan.deletes {
-            match plan.store.delete(lease).await {
-                Err(error) if error.kind() != ErrorKind::ItemNotFound => return Err(changed(error)),
-                _ => {}
-            }
+            gone_is_fine(plan.store.delete(lease).await).map_err(changed)?;
+        }
+        for broken in &plan.broken {
+            gone_is_fine(plan.store.delete_broken(broken).await).map_err(changed)?;
         }
         Ok(plan.shown())
     }
@@ -156,16 +178,25 @@ impl Import {
         self.check_hosts(&store, &listing).await?;
         let documents = self.documents(&store)?;
         self.check_positions(&documents).await?;
-        let info = self.info(&store, read_info(&store).await?)?;
+        let info = self.info(&store).await?;
         let imported: BTreeSet<LeaseToken> = documents.keys().cloned().collect();
         let existing = listing.leases.iter().chain(&listing.duplicates);
         let deletes = existing.clone().filter(|lease| !imported.contains(&lease.document.token)).cloned().collect();
         let leases = documents.into_values().map(|mut document| {
-            let existing = listing.find(&document.token).filter(|lease| lease.document.id == document.id).cloned();
-            raise(&mut document, existing.as_ref().map(|lease| &*lease.document));
+            let lease = listing.find(&document.token).filter(|lease| lease.document.id == document.id);
+            let broken = listing.broken.iter().find(|broken| store.replaces(&document, broken));
+            let existing = match (lease, broken) {
+                (Some(lease), _) => Existing::Lease(lease.clone()),
+                (None, Some(broken)) => Existing::Broken(broken.clone()),
+                (None, None) => Existing::Nothing,
+            };
+            raise(&mut document, existing.lease());
             (document, existing)
         });
-        Ok(Plan { info, leases: leases.collect(), deletes, store })
+        let leases: Vec<(LeaseDocument, Existing)> = leases.collect();
+        let is_replaced = |broken: &BrokenDocument| leases.iter().any(|(document, _)| store.replaces(document, broken));
+        let broken = listing.broken.iter().filter(|broken| !is_replaced(broken)).cloned().collect();
+        Ok(Plan { info, leases, deletes, broken, store })
     }
 
     fn check_store(&self) -> Result<()> {
@@ -196,6 +227,10 @@ impl Import {
             format!("hosts are alive: {}; stop them, then import", owners.join(", "))
         } else if store.read_raw(&lock, store.partition_key_field(&lock).as_deref()).await?.is_some() {
             format!("a host is creating leases, or died while it did: {lock} exists; stop hosts, then import")
+        } else if let Some(BrokenDocument { id, error, .. }) =
+            listing.broken.iter().find(|broken| broken.error.is_future() || broken.error.is_java())
+        {
+            format!("document {id} is not damaged, but of other hosts: {error}; import with a program that can read it")
         } else {
             return Ok(());
         };
@@ -237,7 +272,7 @@ impl Import {
         Ok(())
     }
 
-    fn info(&self, store: &LeaseStore, existing: Option<InfoDocument>) -> Result<InfoDocument> {
+    async fn info(&self, store: &LeaseStore) -> Result<InfoDocument> {
         let id = store.prefix().info_id();
         let identity = self.control.processor.monitored.identity();
         let mut info = match &self.archive.info {
@@ -253,13 +288,16 @@ impl Import {
                     Error::new(ErrorKind::InvalidArgument, message)
                 })?
             }
-            None => existing.unwrap_or_else(|| {
-                InfoDocument::new(
-                    &id,
-                    store.partition_key_field(&id),
-                    &crate::lease::document::StartPositions::default(),
-                )
-            }),
+            None => {
+                let existing = match read_info(store).await {
+                    // What cannot be read is replaced.
+                    Err(error) if error.kind() == ErrorKind::Corrupt => None,
+                    read => read?,
+                };
+                existing.unwrap_or_else(|| {
+                    InfoDocument::new(&id, store.partition_key_field(&id), &StartPositions::default())
+                })
+            }
         };
         info.set_store(identity.store.as_str());
         info.set_account_host(&identity.account_host);
@@ -271,8 +309,8 @@ impl Plan {
     fn shown(&self) -> Vec<ImportedLease> {
         let imported = self.leases.iter().map(|(document, existing)| ImportedLease {
             lease: document.token.clone(),
-            action: if existing.is_some() { ImportAction::Replace } else { ImportAction::Create },
-            from: existing.as_ref().map(|lease| position(&lease.document)),
+            action: if matches!(existing, Existing::Nothing) { ImportAction::Create } else { ImportAction::Replace },
+            from: existing.lease().map(position),
             to: Some(position(document)),
         });
         let deleted = self.deletes.iter().map(|lease| ImportedLease {
@@ -281,7 +319,11 @@ impl Plan {
             from: Some(position(&lease.document)),
             to: None,
         });
-        imported.chain(deleted).collect()
+        let broken = self.broken.iter().filter_map(|broken| {
+            let lease = self.store.prefix().token_of(&broken.id)?;
+            Some(ImportedLease { lease, action: ImportAction::Delete, from: None, to: None })
+        });
+        imported.chain(deleted).chain(broken).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use changefeed_core::Timestamp;
 
-use crate::lease::store::{Listing, StoredLease};
+use crate::lease::listing::{Listing, StoredLease};
 
 /// What one look tells about the owner of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Release: a lease of a dead owner becomes free at once; a living owner is asked to give its lease up.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use changefeed_core::{Effect, ErrorKind, Result, Timestamp};
 use serde::Serialize;
@@ -14,8 +14,8 @@ use super::{
 use crate::{
     lease::{
         document::{LeaseDocument, OwnerKind},
+        listing::StoredLease,
         prefix::LeaseToken,
-        store::StoredLease,
         update::end_ownership,
     },
     tools::snapshot::Snapshot,
@@ -122,6 +122,15 @@ impl LeaseRelease {
     /// # Errors
     /// As for [`LeaseRelease::dry_run`]; `Unavailable` if a lease kept changing or was replaced meanwhile.
     pub async fn apply(&self) -> Result<Vec<ReleasedLease>> {
+        self.apply_unless(std::future::pending()).await
+    }
+
+    /// Does what [`LeaseRelease::apply`] does, but waits no longer for owners as soon as `stop` ends: leases that were
+    /// paused for it are resumed, and owners that have not given theirs up keep them.
+    ///
+    /// # Errors
+    /// As for [`LeaseRelease::apply`].
+    pub async fn apply_unless(&self, stop: impl Future<Output = ()>) -> Result<Vec<ReleasedLease>> {
         let snapshot = self.control.snapshot_with_ages().await?;
         let now = self.control.clock().wall();
         let (mut done, mut asked) = (Vec::new(), Vec::new());
@@ -139,7 +148,7 @@ impl LeaseRelease {
             }
             done.push(released(lease, outcome));
         }
-        for token in self.ask(&snapshot, &asked).await? {
+        for token in self.ask(&snapshot, &asked, stop).await? {
             done.iter_mut().filter(|one| one.lease == token).for_each(|one| one.outcome = ReleaseOutcome::Kept);
         }
         Ok(done)
@@ -158,13 +167,18 @@ impl LeaseRelease {
     }
 
     /// Pauses leases until their owners have given them up; returns those that their owners kept.
-    async fn ask(&self, snapshot: &Snapshot, asked: &[&StoredLease]) -> Result<Vec<LeaseToken>> {
+    async fn ask(
+        &self,
+        snapshot: &Snapshot,
+        asked: &[&StoredLease],
+        stop: impl Future<Output = ()>,
+    ) -> Result<Vec<LeaseToken>> {
         // One that an operator paused stays paused.
         let to_resume: Vec<_> = asked.iter().filter(|lease| !lease.document.is_paused()).collect();
         for lease in &to_resume {
             set_paused(snapshot, lease, true).await?;
         }
-        let kept = self.given_up(snapshot, asked).await;
+        let kept = self.given_up(snapshot, asked, stop).await;
         // Also if reading failed: what was paused for this must not stay so.
         for lease in &to_resume {
             let Some(current) = snapshot.store.read(&lease.document).await? else { continue };
@@ -173,9 +187,16 @@ impl LeaseRelease {
         kept
     }
 
-    async fn given_up(&self, snapshot: &Snapshot, asked: &[&StoredLease]) -> Result<Vec<LeaseToken>> {
+    /// Waits until they have been given up, for as long as patience lasts; returns those that were not.
+    async fn given_up(
+        &self,
+        snapshot: &Snapshot,
+        asked: &[&StoredLease],
+        stop: impl Future<Output = ()>,
+    ) -> Result<Vec<LeaseToken>> {
         let clock = self.control.clock();
         let begin = clock.monotonic();
+        let (mut stop, mut is_stopped) = (pin!(stop), false);
         loop {
             let mut kept = Vec::new();
             for lease in asked {
@@ -185,10 +206,14 @@ impl LeaseRelease {
                     kept.push(lease.document.token.clone());
                 }
             }
-            if kept.is_empty() || clock.monotonic().saturating_sub(begin) >= self.patience {
+            if is_stopped || kept.is_empty() || clock.monotonic().saturating_sub(begin) >= self.patience {
                 return Ok(kept);
             }
-            clock.sleep(LOOK_INTERVAL).await;
+            tokio::select! {
+                biased;
+                () = stop.as_mut() => is_stopped = true,
+                () = clock.sleep(LOOK_INTERVAL) => {}
+            }
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use changefeed_core::{Effect, Error, ErrorKind, Result};
 
-use super::{handle::Control, update::CONFLICT_TRIES};
+use super::{
+    handle::Control,
+    update::{CONFLICT_TRIES, gone_is_fine},
+};
 use crate::{
-    lease::{prefix::LeaseToken, store::StoredLease},
+    lease::{listing::StoredLease, prefix::LeaseToken},
     tools::snapshot::Snapshot,
 };
 
@@ -131,21 +134,9 @@ impl Reset {
         if snapshot.listing.broken.is_empty() {
             return Ok(());
         }
-        let container = snapshot.store.container();
-        let definition = &container.identity().partition_key;
-        for item in container.list(&snapshot.store.prefix().leases()).await? {
-            if snapshot.listing.broken.iter().any(|(id, _)| id.as_str() == item.id.as_str()) {
-                let key = definition.extract(&item.body)?;
-                gone_is_fine(container.delete_if(key, &item.id, &item.etag).await)?;
-            }
+        for broken in &snapshot.store.list().await?.broken {
+            gone_is_fine(snapshot.store.delete_broken(broken).await)?;
         }
         Ok(())
-    }
-}
-
-fn gone_is_fine(result: Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(()),
-        other => other,
     }
 }

@@ -8,7 +8,7 @@ use super::{
     seek::{Feed, SeekTo},
 };
 use crate::{
-    lease::{document::LeaseDocument, store::StoredLease},
+    lease::{document::LeaseDocument, listing::StoredLease},
     tools::snapshot::Snapshot,
 };
 

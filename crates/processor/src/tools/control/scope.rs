@@ -3,7 +3,10 @@
 use changefeed_core::{Error, ErrorKind, Result};
 
 use crate::{
-    lease::{prefix::LeaseToken, store::StoredLease},
+    lease::{
+        listing::{BrokenDocument, StoredLease},
+        prefix::LeaseToken,
+    },
     tools::snapshot::Snapshot,
 };
 
@@ -22,8 +25,12 @@ pub enum Scope {
 pub(super) fn chosen<'a>(snapshot: &'a Snapshot, scope: &Scope) -> Result<Vec<&'a StoredLease>> {
     match scope {
         Scope::All => match snapshot.listing.broken.first() {
-            Some((id, error)) => {
-                Err(Error::new(ErrorKind::Corrupt, format!("document {id} cannot be read: {error}; nothing was done")))
+            Some(BrokenDocument { id, error, .. }) => {
+                let message = format!(
+                    "document {id} cannot be read: {error}; nothing was done: replace it by importing leases that were \
+                     exported, or name the lease that is meant"
+                );
+                Err(Error::new(ErrorKind::Corrupt, message))
             }
             None => Ok(snapshot.leases().collect()),
         },

@@ -16,8 +16,9 @@ use super::{
 use crate::{
     lease::{
         document::{Attempts, InfoDocument, LeaseDocument, StartPosition},
+        listing::StoredLease,
         prefix::LeaseToken,
-        store::{LeaseStore, StoredLease},
+        store::LeaseStore,
         update::end_ownership,
     },
     tools::snapshot::Snapshot,

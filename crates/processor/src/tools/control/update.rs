@@ -2,11 +2,7 @@
 
 use changefeed_core::{Effect, Error, ErrorKind, Result};
 
-use crate::lease::{
-    document::LeaseDocument,
-    prefix::LeaseToken,
-    store::{LeaseStore, StoredLease},
-};
+use crate::lease::{document::LeaseDocument, listing::StoredLease, prefix::LeaseToken, store::LeaseStore};
 
 /// How often a lease may change under our hands before we give up: its owner writes a few times a second at most.
 pub(super) const CONFLICT_TRIES: u32 = 16;
@@ -41,6 +37,14 @@ pub(super) async fn update(
     let token = &seen.document.token;
     let message = format!("lease {token} changed {CONFLICT_TRIES} times while it was being written: try again");
     Err(Error::new(ErrorKind::Unavailable, message))
+}
+
+/// The result of a delete whose document may have been deleted before.
+pub(super) fn gone_is_fine(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(()),
+        other => other,
+    }
 }
 
 fn replaced(token: &LeaseToken) -> Error {

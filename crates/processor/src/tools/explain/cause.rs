@@ -15,8 +15,12 @@ pub enum Cause {
     Working,
     /// There is work and a living owner, but no progress was stored while we watched.
     DelegateRunning,
+    /// A delegate call runs for longer than the host's [`slow_after`](crate::ProcessorBuilder::slow_after).
+    SlowDelegate,
     /// The delegate keeps failing.
     Retrying,
+    /// All items fail one after the other: they are retried, and none becomes a dead letter.
+    Outage,
     /// The store asks us to slow down.
     Throttled,
     /// The feed cannot be read.

@@ -47,6 +47,21 @@ pub(super) enum Liveness {
     Ended,
 }
 
+impl Evidence<'_> {
+    /// Seconds after which the owner reported a call that has not ended since.
+    fn running_call(&self) -> Option<u64> {
+        match self.status {
+            Some(Status::Calling { seconds }) => Some(seconds),
+            _ => None,
+        }
+    }
+
+    /// The host that waits for the lease.
+    fn asked_by(&self, owner: &str) -> Option<&str> {
+        self.hand_over.as_deref().filter(|to| *to != owner)
+    }
+}
+
 /// The most important thing about a lease, and the sentence that says it.
 pub(super) fn classify(evidence: &Evidence<'_>) -> (Cause, String) {
     let waiting = waiting(evidence.changes);
@@ -55,8 +70,10 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> (Cause, String) {
                     the document, or allow hosts to";
         return (Cause::Tombstone, text.to_owned());
     }
+    let call = evidence.running_call();
     if evidence.paused {
-        let holder = evidence.owner.map(|owner| format!("; {owner} gives it up after its batch")).unwrap_or_default();
+        let what = call.map_or("its batch".to_owned(), |call| format!("a delegate call that {}", runs_for(call)));
+        let holder = evidence.owner.map(|owner| format!("; {owner} gives it up after {what}")).unwrap_or_default();
         return (Cause::Paused, format!("paused, {waiting}{holder}: resume it to go on"));
     }
     if evidence.expired {
@@ -68,13 +85,16 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> (Cause, String) {
     if let Some(sentence) = silent(evidence, owner, &waiting) {
         return (Cause::OwnerSilent, sentence);
     }
+    if let Some(call) = call.filter(|_| evidence.unreadable.is_none()) {
+        return slow(evidence, call, owner, &waiting);
+    }
     if evidence.split {
         return (
             Cause::SplitPending,
             format!("its range was split or merged, {waiting}: {owner} is about to replace it"),
         );
     }
-    if let Some(to) = evidence.hand_over.as_deref().filter(|to| *to != owner) {
+    if let Some(to) = evidence.asked_by(owner) {
         return (Cause::HandOver, format!("{to} asked for it, {waiting}: {owner} hands it over after its batch"));
     }
     working(evidence, owner, &waiting)
@@ -173,6 +193,22 @@ fn feed_failure(throttled: bool) -> Cause {
     if throttled { Cause::Throttled } else { Cause::FeedFailing }
 }
 
+/// A call that does not end keeps everything else from happening: a hand-over and a split wait for it.
+fn slow(evidence: &Evidence<'_>, call: u64, owner: &str, waiting: &str) -> (Cause, String) {
+    let (_, mut text) = busy(&Status::Calling { seconds: call }, owner, waiting);
+    if let Some(to) = evidence.asked_by(owner) {
+        text.push_str(&format!("; {to} asked for it and waits"));
+    }
+    if evidence.split {
+        text.push_str("; its range was split or merged, and it is not replaced before");
+    }
+    (Cause::SlowDelegate, text)
+}
+
+fn runs_for(seconds: u64) -> String {
+    format!("runs for more than {seconds} s")
+}
+
 /// What a status of the owner means.
 fn busy(status: &Status, owner: &str, waiting: &str) -> (Cause, String) {
     match status {
@@ -181,11 +217,11 @@ fn busy(status: &Status, owner: &str, waiting: &str) -> (Cause, String) {
             (Cause::Retrying, format!("{waiting}; the delegate on {owner} fails, retry {attempts}{of}: {error}"))
         }
         Status::Outage { detected, error } => (
-            Cause::Retrying,
+            Cause::Outage,
             format!("{waiting}; all items fail on {owner}, an outage was detected {detected} times: {error}"),
         ),
         Status::Calling { seconds } => {
-            (Cause::DelegateRunning, format!("{waiting}; a delegate call on {owner} runs for more than {seconds} s"))
+            (Cause::SlowDelegate, format!("{waiting}; a delegate call on {owner} {}", runs_for(*seconds)))
         }
         Status::ReadFailing { throttled: true, error } => {
             (Cause::Throttled, format!("{waiting}; the store throttles {owner}: {error}"))
@@ -288,13 +324,30 @@ mod tests {
             ),
             (
                 Evidence { status: Some(Status::Outage { detected: 2, error: "down".to_owned() }), ..evidence() },
-                Cause::Retrying,
+                Cause::Outage,
                 "7 changes behind; all items fail on a, an outage was detected 2 times: down",
             ),
             (
                 Evidence { status: Some(Status::Calling { seconds: 93 }), ..evidence() },
-                Cause::DelegateRunning,
+                Cause::SlowDelegate,
                 "7 changes behind; a delegate call on a runs for more than 93 s",
+            ),
+            (
+                Evidence {
+                    status: Some(Status::Calling { seconds: 93 }),
+                    hand_over: Some("b".to_owned()),
+                    split: true,
+                    ..evidence()
+                },
+                Cause::SlowDelegate,
+                "7 changes behind; a delegate call on a runs for more than 93 s; b asked for it and waits; its range was \
+                 split or merged, and it is not replaced before",
+            ),
+            (
+                Evidence { status: Some(Status::Calling { seconds: 93 }), paused: true, ..evidence() },
+                Cause::Paused,
+                "paused, 7 changes behind; a gives it up after a delegate call that runs for more than 93 s: resume it to go \
+                 on",
             ),
             (
                 Evidence { status: Some(Status::DeadLetterFailing { error: "Io: disk".to_owned() }), ..evidence() },

@@ -18,8 +18,8 @@ use crate::{
     join::join_bounded,
     lease::{
         document::{LeaseDocument, Status},
+        listing::{BrokenDocument, Listing, StoredLease},
         prefix::LeaseToken,
-        store::{Listing, StoredLease},
         timing::LeaseTiming,
     },
     runtime::{BoxFuture, Runtime, TokioRuntime},
@@ -57,6 +57,9 @@ pub struct Explanation {
     pub cause: Cause,
     /// The same for people, with names and numbers.
     pub sentence: String,
+    /// After how many attempts items of the batch that fails become dead letters; none if no batch fails, or if the host has
+    /// no container for dead letters.
+    pub dead_letter_after: Option<u32>,
 }
 
 impl Explain {
@@ -160,6 +163,10 @@ impl Explain {
         };
         let (backlog, expired) = measured;
         let status = lease.status();
+        let dead_letter_after = match &status {
+            Some(Status::Retrying { of, .. }) => *of,
+            _ => None,
+        };
         let is_failing =
             matches!(status, Some(Status::Retrying { .. } | Status::Outage { .. })) || lease.attempts().count > 0;
         let next = match is_failing && unreadable.is_none() {
@@ -183,7 +190,10 @@ impl Explain {
             expiration: lease.expires_after(self.timing.expiration),
         };
         let (cause, sentence) = classify(&evidence);
-        Ok(Explanation { lease: lease.token.clone(), owner: lease.owner.clone(), cause, sentence })
+        let (token, owner) = (lease.token.clone(), lease.owner.clone());
+        // What the status says counts only if it is the cause.
+        let dead_letter_after = dead_letter_after.filter(|_| cause == Cause::Retrying);
+        Ok(Explanation { lease: token, owner, cause, sentence, dead_letter_after })
     }
 }
 
@@ -202,10 +212,11 @@ async fn next_change(snapshot: &Snapshot, lease: &LeaseDocument) -> Option<Strin
 }
 
 fn broken(snapshot: &Snapshot) -> impl Iterator<Item = Explanation> {
-    snapshot.listing.broken.iter().filter_map(|(id, error)| {
+    snapshot.listing.broken.iter().filter_map(|BrokenDocument { id, error, .. }| {
         let lease = snapshot.store.prefix().token_of(id)?;
-        let sentence = format!("document {id} cannot be read: {error}");
-        Some(Explanation { lease, owner: None, cause: Cause::Broken, sentence })
+        let sentence =
+            format!("document {id} cannot be read: {error}; hosts create no missing lease as long as it is there");
+        Some(Explanation { lease, owner: None, cause: Cause::Broken, sentence, dead_letter_after: None })
     })
 }
 
@@ -215,5 +226,6 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Explanation> {
         owner: None,
         cause: Cause::Missing,
         sentence: format!("keys {} have no lease: the next host to run makes one", child.range),
+        dead_letter_after: None,
     })
 }
