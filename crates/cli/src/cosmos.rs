@@ -3,10 +3,10 @@
 use std::{fmt, sync::Arc};
 
 use changefeed_core::{
-    Catalog, Container, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Epk, PhysicalRange, RangeId, Result,
-    async_trait,
+    Catalog, Container, ContainerInfo, ContainerSpec, DatabaseInfo, DatabaseSpec, Epk, Error, ErrorKind, PhysicalRange,
+    RangeId, Result, async_trait,
 };
-use changefeed_cosmos::{Account, Credential};
+use changefeed_cosmos::{Account, AccountProperties, Credential, Options};
 use tokio::sync::OnceCell;
 
 /// An account and its key.
@@ -30,10 +30,33 @@ impl CosmosStore {
         Ok(self.account().await?.catalog())
     }
 
-    /// Refuses a container that cannot hold leases.
-    pub(crate) async fn check_leases(&self, database: &str, container: &str) -> Result<()> {
-        self.account().await?.lease_container(database, container).await.map(drop)
+    /// Opens a container for leases, in the one region that is pinned if there is one. Refuses one that cannot hold leases.
+    pub(crate) async fn lease_container(
+        &self,
+        database: &str,
+        container: &str,
+        write_region: Option<&str>,
+    ) -> Result<Container> {
+        let account = self.account().await?;
+        let options = match write_region {
+            Some(region) => Options::new().write_region(region),
+            None => one_write_region(account.properties())?,
+        };
+        account.clone().options(options).lease_container(database, container).await
     }
+}
+
+/// Refuses an account for which a region must be pinned.
+fn one_write_region(account: &AccountProperties) -> Result<Options> {
+    if !account.has_multiple_write_regions || account.write_regions.len() < 2 {
+        return Ok(Options::new());
+    }
+    let message = format!(
+        "the account takes writes in several regions ({}), so two hosts could own one lease: pin one of them with \
+         --write-region, the same on every host, or keep leases in an account with one write region (--lease-store)",
+        account.write_regions.join(", ")
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, message))
 }
 
 /// Without the key.

@@ -70,10 +70,7 @@ impl FoundStores {
             .transpose()?;
         let monitored = store.container(&args.container).await?;
         let of_leases = lease_store.as_ref().unwrap_or(&store);
-        let leases = of_leases.container_if_any(&args.leases).await?;
-        if leases.is_some() {
-            of_leases.check_leases(&args.leases).await?;
-        }
+        let leases = of_leases.leases_if_any(&args.leases, args.write_region.as_deref()).await?;
         Ok(Self { monitored, leases, store, lease_store })
     }
 
@@ -83,9 +80,9 @@ impl FoundStores {
             Some(found) => found.clone(),
             None => {
                 let new = NewContainer { partition_key: None, ranges: 1, retention: None };
-                let created = self.of_leases().container_or_new(&args.leases, new).await?;
-                self.of_leases().check_leases(&args.leases).await?;
-                created
+                self.of_leases().container_or_new(&args.leases, new).await?;
+                let opened = self.of_leases().leases_if_any(&args.leases, args.write_region.as_deref()).await?;
+                opened.ok_or_else(|| format!("{} was deleted as soon as it was made", args.leases))?
             }
         };
         let Self { monitored, store, lease_store, .. } = self;

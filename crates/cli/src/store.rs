@@ -8,7 +8,7 @@ use std::{
 };
 
 use changefeed::{ADMIN_SOCKET, AdminEndpoint, LeaseTiming, remote};
-use changefeed_core::{Catalog, Container, Database, Error, ErrorKind, TimeToLive};
+use changefeed_core::{Catalog, Container, Database, ErrorKind, TimeToLive};
 use changefeed_embedded::Engine;
 use hyper::Uri;
 
@@ -142,13 +142,22 @@ impl Store {
         .into())
     }
 
-    /// Refuses a container that cannot hold leases.
-    pub(crate) async fn check_leases(&self, name: &ContainerName) -> Result<()> {
+    /// A container of leases, if it is there. One that cannot hold leases is refused.
+    pub(crate) async fn leases_if_any(
+        &self,
+        name: &ContainerName,
+        write_region: Option<&str>,
+    ) -> Result<Option<Container>> {
         #[cfg(feature = "cosmos")]
         if let Some(cosmos) = &self.cosmos {
+            let _waiting = Indicator::waiting(format!("looking for {name}"));
             // The futures of the SDK are large.
-            return Ok(Box::pin(cosmos.check_leases(&name.database, &name.container)).await?);
+            return if_any(Box::pin(cosmos.lease_container(&name.database, &name.container, write_region)).await);
         }
+        if write_region.is_some() {
+            return Err("--write-region is for leases in an account of Azure Cosmos DB: leave it out".into());
+        }
+        let Some(found) = self.container_if_any(name).await? else { return Ok(None) };
         let listed = self.catalog.list_containers(&name.database).await?;
         match listed.iter().find(|info| info.spec.name == name.container).map(|info| info.spec.time_to_live) {
             Some(TimeToLive::Seconds(seconds)) => Err(format!(
@@ -156,7 +165,7 @@ impl Store {
                  defaultTtl to -1 with an SDK"
             )
             .into()),
-            _ => Ok(()),
+            _ => Ok(Some(found)),
         }
     }
 
@@ -234,10 +243,7 @@ impl Store {
     /// A container, if it is there.
     pub(crate) async fn container_if_any(&self, name: &ContainerName) -> Result<Option<Container>> {
         let _waiting = Indicator::waiting(format!("looking for {name}"));
-        match self.catalog.container(&name.database, &name.container).await {
-            Err(error) if is_not_found(&error) => Ok(None),
-            opened => Ok(Some(opened?)),
-        }
+        if_any(self.catalog.container(&name.database, &name.container).await)
     }
 
     /// A container, made as `new` says if it is not there. One that is there must keep versions if a new one would.
@@ -391,8 +397,12 @@ pub(crate) fn is_url(store: &str) -> bool {
     store.starts_with("http://") || store.starts_with("https://")
 }
 
-fn is_not_found(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound)
+/// The container, unless it is missing.
+fn if_any(opened: changefeed_core::Result<Container>) -> Result<Option<Container>> {
+    match opened {
+        Err(error) if matches!(error.kind(), ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound) => Ok(None),
+        opened => Ok(Some(opened?)),
+    }
 }
 
 #[cfg(all(test, feature = "cosmos"))]

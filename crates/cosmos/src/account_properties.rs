@@ -153,23 +153,28 @@ impl AccountProperties {
                 self.consistency
             ));
         }
-        if !self.has_multiple_write_regions || self.write_regions.len() < 2 {
+        if !self.has_multiple_write_regions {
             return Ok(options);
         }
         let regions = self.write_regions.join(", ");
         let Some(pinned) = options.pinned_region() else {
+            if self.write_regions.len() < 2 {
+                return Ok(options);
+            }
             return refuse(format!(
                 "the account takes writes in several regions ({regions}), so two hosts could own one lease: pin one of \
                  them with Options::write_region, the same on every host, or keep leases in an account with one write \
                  region"
             ));
         };
+        // Also if one region is left: others may still use the one that is pinned.
         if !self.write_regions.iter().any(|region| region == pinned) {
             return refuse(format!("{pinned:?} is no write region of the account: use one of {regions}"));
         }
         let others = self.write_regions.iter().chain(&self.regions).filter(|region| *region != pinned);
         let others: Vec<String> = others.cloned().collect();
-        Ok(options.exclude(others))
+        let pinned = pinned.to_owned();
+        Ok(options.only_in(&pinned, others))
     }
 }
 
@@ -253,6 +258,8 @@ mod tests {
         let pinned = several.check_for_leases(Options::new().write_region("b")).unwrap();
         assert_eq!(pinned.excluded(), ["a", "c"]);
         assert!(account(true, &["a"], Consistency::Session).check_for_leases(Options::new()).is_ok());
+        let left = account(true, &["a"], Consistency::Session).check_for_leases(Options::new().write_region("b"));
+        assert!(left.unwrap_err().message().contains("\"b\" is no write region"));
         assert!(account(false, &["a", "b"], Consistency::Session).check_for_leases(Options::new()).is_ok());
     }
 

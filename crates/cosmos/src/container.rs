@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use azure_data_cosmos::{ContainerClient, CosmosClient, CosmosError, diagnostics::DiagnosticsContext};
+use azure_data_cosmos::{ContainerClient, CosmosClient, CosmosError, diagnostics::DiagnosticsContext, options::Region};
 use changefeed_core::{
     Container, ContainerIdentity, Error, ErrorKind, FeedRange, PartitionKeyDefinition, PhysicalRange, Result,
     check_name,
@@ -56,6 +56,14 @@ impl CosmosContainer {
     ///
     /// A container for leases is better opened with [`CosmosContainer::open_leases`], which refuses what would break them.
     ///
+    /// # A client on the SDK's default runtime
+    /// Unless a `CosmosClient` was built `with_runtime`, it uses a runtime that all clients of the process share, and which
+    /// remembers containers by endpoint and name, with the credential that they were first opened with. Two things are not
+    /// followed then: a container that is deleted and created again (calls fail with `ContainerNotFound` until the process
+    /// is restarted), and a rotated key (another client for the same container goes on with the old one). Build the client
+    /// with a runtime of its own, or use an [`Account`](crate::Account), which does, and which can also replace its key while
+    /// processors run.
+    ///
     /// # Errors
     /// `ContainerNotFound`, `Forbidden`, and `Unavailable` or `Timeout` if the account cannot be reached.
     pub async fn open(client: &CosmosClient, database: &str, container: &str) -> Result<Container> {
@@ -72,7 +80,7 @@ impl CosmosContainer {
         container: &str,
         options: Options,
     ) -> Result<Container> {
-        Ok(Container::new(Self::open_shared(client, database, container, options).await?))
+        Ok(Container::new(Box::pin(Self::open_shared(client, database, container, options)).await?))
     }
 
     /// As [`CosmosContainer::open_with`], for an account that may get another client.
@@ -115,8 +123,8 @@ impl CosmosContainer {
         account: &AccountProperties,
         options: Options,
     ) -> Result<Container> {
-        let opened = Self::open_shared_leases(client, database, container, account, options).await?;
-        Ok(Container::new(opened))
+        let opening = Self::open_shared_leases(client, database, container, account, options);
+        Ok(Container::new(Box::pin(opening).await?))
     }
 
     async fn read(client: &CosmosClient, database: &str, name: &str, options: Options) -> Result<(Self, Settings)> {
@@ -213,7 +221,7 @@ impl CosmosContainer {
         answer: impl Future<Output = azure_data_cosmos::Result<T>> + Send,
     ) -> Result<T> {
         let answer = match within(budget.limit, answer).await {
-            Some(answer) => answer.map_err(|error| failed(call, &self.what(doing), error)),
+            Some(answer) => answer.map_err(|error| self.failed(call, doing, error)),
             None => return Err(timed_out(call, &self.what(doing), budget.limit)),
         };
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Forbidden) {
@@ -221,6 +229,42 @@ impl CosmosContainer {
             drop(Box::pin(self.client.catch_up()).await);
         }
         answer
+    }
+
+    fn failed(&self, call: Call, doing: &str, error: CosmosError) -> Error {
+        // Other calls are allowed in every region.
+        let is_of_items = matches!(call, Call::Read | Call::List | Call::ListAfter | Call::Write);
+        let diagnostics = error.diagnostics().filter(|_| is_of_items);
+        match diagnostics.and_then(|diagnostics| self.check_region(call, &diagnostics).err()) {
+            Some(elsewhere) => elsewhere,
+            None => failed(call, &self.what(doing), error),
+        }
+    }
+
+    /// The charge of an answer, if it may be used.
+    ///
+    /// # Errors
+    /// See [`CosmosContainer::check_region`].
+    pub(crate) fn charge_of(&self, call: Call, diagnostics: &Arc<DiagnosticsContext>) -> Result<f64> {
+        self.check_region(call, diagnostics)?;
+        Ok(charge(diagnostics))
+    }
+
+    /// Checks that the pinned region has answered, if one is pinned. The SDK goes to the first write region if all that are
+    /// left are excluded, as they are while the pinned one is offline; two regions do not see each other's conditions.
+    ///
+    /// # Errors
+    /// `Unavailable`, with an unknown effect for a write, which the other region may have performed.
+    fn check_region(&self, call: Call, diagnostics: &DiagnosticsContext) -> Result<()> {
+        let Some(pinned) = self.options.only_region() else { return Ok(()) };
+        let own = Region::from(pinned.to_owned());
+        let Some(other) = diagnostics.responded_regions().into_iter().find(|region| **region != own) else {
+            return Ok(());
+        };
+        let message = self.what("use leases in");
+        let message = format!("{message}: region {pinned} is pinned and not available, and {other} answered");
+        let error = Error::new(ErrorKind::Unavailable, message);
+        Err(if call == Call::Write { error.with_unknown_effect() } else { error })
     }
 
     /// Performs a request that takes several calls of the SDK, each with the limit of the budget: together they take no
@@ -244,9 +288,4 @@ impl fmt::Debug for CosmosContainer {
         let ContainerIdentity { database_name, container_name, account_host, .. } = &self.identity;
         write!(f, "CosmosContainer({database_name}/{container_name} at {account_host})")
     }
-}
-
-/// The charge of an answer.
-pub(crate) fn charge_of(diagnostics: &Arc<DiagnosticsContext>) -> f64 {
-    charge(diagnostics)
 }

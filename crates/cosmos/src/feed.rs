@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::{
     change,
-    container::{CosmosContainer, charge_of},
+    container::CosmosContainer,
     error::{Call, is_session_behind},
     failover::{Told, Verdict},
     options::Session,
@@ -256,7 +256,7 @@ impl CosmosContainer {
         }
         let session = page.headers().session_token().and_then(|token| session_lsn(token.as_str()));
         let (told, known) = (page.headers().lsn().or(session).unwrap_or_default(), page.headers().lsn().max(session));
-        let charge = charge_of(&page.diagnostics());
+        let charge = self.charge_of(Call::Feed, &page.diagnostics())?;
         let decode = |entry| change::decode(entry, request.mode, Lsn::new(told));
         let changes = page.items().iter().map(decode).collect::<Result<Vec<_>>>()?;
         let is_foreign = |rid: &ResourceId| rid.container_part() != Some(self.identity.container);

@@ -2,11 +2,13 @@
 //! the client that a program already has.
 //!
 //! ```no_run
-//! # async fn example(client: azure_data_cosmos::CosmosClient) -> changefeed_core::Result<()> {
-//! use changefeed_cosmos::CosmosContainer;
+//! # async fn example(client: azure_data_cosmos::CosmosClient, credential: changefeed_cosmos::Credential)
+//! # -> changefeed_core::Result<()> {
+//! use changefeed_cosmos::{AccountProperties, CosmosContainer, Options};
 //!
+//! let account = AccountProperties::read("https://my-shop.documents.azure.com", &credential).await?;
 //! let orders = CosmosContainer::open(&client, "shop", "orders").await?;
-//! let leases = CosmosContainer::open(&client, "shop", "leases").await?;
+//! let leases = CosmosContainer::open_leases(&client, "shop", "leases", &account, Options::new()).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -54,3 +56,8 @@ pub use self::{
     container::CosmosContainer,
     options::Options,
 };
+
+/// Compiles the examples of docs/azure.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/azure.md")]
+struct Azure;

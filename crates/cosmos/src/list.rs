@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     body,
-    container::{CosmosContainer, charge_of},
+    container::CosmosContainer,
     error::{Call, is_session_behind},
     key,
     options::Session,
@@ -57,7 +57,7 @@ impl CosmosContainer {
             }
             other => other?,
         };
-        let charge = charge_of(&response.diagnostics());
+        let charge = self.charge_of(Call::Read, &response.diagnostics())?;
         let headers = response.headers();
         let lsn = Lsn::new(headers.item_lsn().or(headers.lsn()).unwrap_or_default());
         let body = response.into_body().single().map_err(|error| {
@@ -86,7 +86,10 @@ impl CosmosContainer {
             rows.into_pages().next().await.transpose()
         };
         let page = self.call(Call::Read, &format!("read item {id} of"), budget, finding).await?;
-        let charge = page.as_ref().map_or(0.0, |page| charge_of(&page.diagnostics()));
+        let charge = match &page {
+            Some(page) => self.charge_of(Call::Read, &page.diagnostics())?,
+            None => 0.0,
+        };
         match page.and_then(|page| page.into_items().into_iter().next()) {
             Some(row) => Ok(Response::new(body::item(Box::<str>::from(row).into_string().into(), Lsn::ZERO)?, charge)),
             None => {
@@ -163,7 +166,7 @@ impl CosmosContainer {
         let Some((page, next)) = self.call(call, "list the items of", &self.budgets.items, listing).await? else {
             return Ok(Response::free(ItemPage::default()));
         };
-        let charge = charge_of(&page.diagnostics());
+        let charge = self.charge_of(call, &page.diagnostics())?;
         let is_last = next.as_str().is_empty() || is_drained(next.as_str());
         let next = (!is_last).then(|| next.as_str().to_owned());
         let items = page.into_items().into_iter().map(|row| {

@@ -36,6 +36,7 @@ pub struct Options {
     item_timeout: Duration,
     excluded_regions: Vec<String>,
     write_region: Option<String>,
+    only_region: Option<String>,
     failover: Policy,
     clock: Arc<dyn Clock>,
 }
@@ -54,6 +55,7 @@ impl Options {
             item_timeout: Duration::from_secs(5),
             excluded_regions: Vec::new(),
             write_region: None,
+            only_region: None,
             failover: Policy { patience: Duration::from_secs(60), window: Duration::from_secs(24 * 60 * 60) },
             clock: Arc::new(SystemClock),
         }
@@ -83,8 +85,9 @@ impl Options {
     }
 
     /// The one region that leases are kept in, for accounts that take writes in several: the same on every host.
-    /// [`CosmosContainer::open_leases`](crate::CosmosContainer::open_leases) excludes the others. Default: none, and such
-    /// accounts are refused for leases.
+    /// [`CosmosContainer::open_leases`](crate::CosmosContainer::open_leases) excludes the others. While this region is not
+    /// available, no lease is acquired or renewed: the SDK goes to another region then, whose answers are dropped with
+    /// `Unavailable`. Default: none, and such accounts are refused for leases.
     pub fn write_region(mut self, region: impl Into<String>) -> Self {
         self.write_region = Some(region.into());
         self
@@ -121,12 +124,18 @@ impl Options {
         self.failover
     }
 
-    /// Excludes further regions.
-    pub(crate) fn exclude(mut self, regions: impl IntoIterator<Item = String>) -> Self {
-        self.excluded_regions.extend(regions);
+    /// Uses one region only, and excludes these.
+    pub(crate) fn only_in(mut self, region: &str, others: impl IntoIterator<Item = String>) -> Self {
+        self.excluded_regions.extend(others);
         self.excluded_regions.sort();
         self.excluded_regions.dedup();
+        self.only_region = Some(region.to_owned());
         self
+    }
+
+    /// The one region whose answers are used; none if there are several.
+    pub(crate) fn only_region(&self) -> Option<&str> {
+        self.only_region.as_deref()
     }
 
     #[cfg(test)]

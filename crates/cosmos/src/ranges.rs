@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 
 use crate::{
-    container::{CosmosContainer, charge_of},
+    container::CosmosContainer,
     error::{Call, is_session_behind},
     key,
     options::Session,
@@ -94,7 +94,7 @@ impl CosmosContainer {
         let (page, after) = answer.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the feed ended"))?;
         token::position(after.as_str(), &range)?;
         let id = range_id(page.headers().partition_key_range_id())?;
-        let charge = charge_of(&page.diagnostics());
+        let charge = self.charge_of(Call::Feed, &page.diagnostics())?;
         Ok(Response::new(PhysicalRange { id, range, parents: Vec::new() }, charge))
     }
 

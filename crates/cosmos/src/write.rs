@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     body::{self, Stored},
-    container::{CosmosContainer, charge_of},
+    container::CosmosContainer,
     error::{Call, refused},
     key,
     list::is_no_path,
@@ -141,7 +141,7 @@ impl CosmosContainer {
     }
 
     fn written(&self, write: &Checked<'_>, response: ItemResponse, return_item: bool) -> Result<Response<WriteResult>> {
-        let charge = charge_of(&response.diagnostics());
+        let charge = self.charge_of(Call::Write, &response.diagnostics())?;
         let created = u16::from(response.status().status_code()) == 201;
         let lsn = Lsn::new(response.headers().lsn().unwrap_or_default());
         let etag = response.headers().etag().map(|etag| ETag::new(etag.to_string())).transpose();
@@ -185,7 +185,7 @@ impl CosmosContainer {
         let client = self.sdk();
         let sent = client.execute_transactional_batch(batch, Some(options));
         let response = self.call(Call::Write, &doing, budget, sent).await?;
-        let charge = charge_of(&response.diagnostics());
+        let charge = self.charge_of(Call::Write, &response.diagnostics())?;
         let lsn = Lsn::new(response.headers().lsn().unwrap_or_default());
         let answers = response.into_model().map_err(|error| {
             Error::new(ErrorKind::Corrupt, self.what(&doing)).with_source(error).with_unknown_effect()

@@ -3,6 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::large_futures, reason = "those of the SDK are, and a test has room for them")]
 
+#[path = "support/front.rs"]
+mod front;
+#[path = "support/http.rs"]
+mod http;
 mod support;
 
 use changefeed_core::{
@@ -11,13 +15,10 @@ use changefeed_core::{
 use changefeed_cosmos::{Account, AccountProperties, Consistency, CosmosContainer, Credential, Options};
 use changefeed_embedded::Engine;
 use changefeed_server::Server;
-use serde_json::{Value, json};
+use front::{Front, account};
+use serde_json::json;
 use support::{KEY, OnSdk, connect, on_sdk};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-    task::JoinSet,
-};
+use tokio::net::TcpListener;
 
 struct Stage {
     engine: Engine,
@@ -41,49 +42,8 @@ impl Stage {
 
     /// Something that says that the account is this one, and that its regions are at the server.
     async fn front(&self, regions: &[&str], multiple: bool, consistency: &str) -> Front {
-        let location = |name: &&str| json!({"name": name, "databaseAccountEndpoint": self.server.endpoint()});
-        let locations: Vec<Value> = regions.iter().map(location).collect();
-        let writable = if multiple { locations.clone() } else { locations[..1].to_vec() };
-        Front::start(json!({
-            "id": "shop", "_rid": "shop.documents.azure.com", "_self": "", "_dbs": "//dbs/", "media": "//media/",
-            "addresses": "//addresses/", "writableLocations": writable, "readableLocations": locations,
-            "enableMultipleWriteLocations": multiple,
-            "userConsistencyPolicy": {"defaultConsistencyLevel": consistency},
-            "userReplicationPolicy": {"asyncReplication": false, "minReplicaSetSize": 1, "maxReplicasetSize": 4},
-            "systemReplicationPolicy": {"minReplicaSetSize": 1, "maxReplicasetSize": 4},
-            "readPolicy": {"primaryReadCoefficient": 1, "secondaryReadCoefficient": 1}, "queryEngineConfiguration": "{}"
-        }))
-        .await
-    }
-}
-
-/// Answers every request with the account.
-struct Front {
-    endpoint: String,
-    _task: JoinSet<()>,
-}
-
-impl Front {
-    async fn start(account: Value) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let body = account.to_string();
-        let answer = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let mut request = Vec::new();
-                while !request.ends_with(b"\r\n\r\n") && stream.read_buf(&mut request).await.is_ok_and(|read| read > 0)
-                {
-                }
-                drop(stream.write_all(answer.as_bytes()).await);
-                drop(stream.shutdown().await);
-            }
-        });
-        Self { endpoint, _task: task }
+        let regions: Vec<_> = regions.iter().map(|region| (*region, self.server.endpoint())).collect();
+        Front::start(account(&regions, multiple, consistency)).await
     }
 }
 
@@ -117,7 +77,9 @@ async fn leases_are_refused_in_an_account_with_several_write_regions_unless_one_
     let error = stage.open(&front.endpoint, Options::new(), "leases").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.message().contains("several regions (West Europe, North Europe)"), "{error}");
-    let leases = stage.open(&front.endpoint, Options::new().write_region("North Europe"), "leases").await.unwrap();
+    let account = connect(front.endpoint.clone()).await.options(Options::new().write_region("North Europe"));
+    let leases = on_sdk(async move { account.lease_container("shop", "leases").await }).await.unwrap();
+    let leases = OnSdk::container(&leases);
     let written = leases.create(&json!({"id": "1"})).await.unwrap();
     leases.replace_if(&json!({"id": "1", "n": 2}), &written.etag.unwrap()).await.unwrap();
     // Several regions that are only read are fine.

@@ -66,6 +66,17 @@ pub(crate) struct ProcessorArgs {
         hide_env_values = true
     )]
     pub(crate) lease_key_file: Option<PathBuf>,
+
+    /// The one region in which leases are read and written, if they are in an account of Azure Cosmos DB that takes writes
+    /// in several: the same on every host. Without it, such an account is refused
+    #[arg(
+        long,
+        value_name = "REGION",
+        env = "CHANGEFEED_WRITE_REGION",
+        help_heading = "Store",
+        hide_env_values = true
+    )]
+    pub(crate) write_region: Option<String>,
 }
 
 impl StoreArgs {

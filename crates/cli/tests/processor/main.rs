@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod delivery;
+mod estimator;
 mod failures;
 mod hosts;
 #[path = "../serve/process.rs"]

@@ -5,7 +5,11 @@ use std::process::Output;
 use changefeed::remote::{EMULATOR_KEY, Server as Client};
 use serde_json::json;
 
-use crate::process::{Folder, Server, command, text};
+use crate::{
+    front::{Front, account},
+    process::{Folder, Server, command, text},
+    stage::copy,
+};
 
 const KEY: &str = "ZmVkY2JhOTg3NjU0MzIxMA==";
 
@@ -83,4 +87,77 @@ fn the_endpoint_of_an_account_needs_a_key() {
     assert_eq!(refused.status.code(), Some(2));
     let said = text(&refused.stderr);
     assert!(said.contains("my-shop.documents.azure.com needs the account's key: pass --key-file"), "{said}");
+}
+
+/// Two regions with the same containers, ten orders in each, and the account that has them.
+struct Regions {
+    east: Server,
+    west: Server,
+    account: Front,
+    _folder: Folder,
+}
+
+impl Regions {
+    async fn new() -> Self {
+        let folder = Folder::new();
+        let east = Server::start(&["--store", &folder.join("east")]);
+        let shop = Client::connect(&east.endpoint(), EMULATOR_KEY).unwrap().database("shop");
+        let orders = shop.container("orders").create().await.unwrap();
+        shop.container("leases").create().await.unwrap();
+        for number in 0..10 {
+            orders.create(&json!({"id": number.to_string()})).await.unwrap();
+        }
+        east.signal("TERM");
+        assert!(east.ended().0.success());
+        copy(&folder.path().join("east"), &folder.path().join("west"));
+        let [east, west] = ["east", "west"].map(|region| Server::start(&["--store", &folder.join(region)]));
+        let regions = [("East US", east.endpoint()), ("West US", west.endpoint())];
+        let account = Front::start(account(&regions, true, "Session")).await;
+        Self { east, west, account, _folder: folder }
+    }
+
+    /// Runs a host until it has delivered everything.
+    fn run(&self, more: &[&str]) -> Output {
+        let words = ["run", "mailer", "--container", "shop/orders", "--leases", "shop/leases", "--from", "beginning"];
+        let mut command = command(&words);
+        command.args(["--print", "--json", "--once"]).args(more);
+        let store = format!("AccountEndpoint={}/;AccountKey={EMULATOR_KEY};", self.account.endpoint);
+        command.env("CHANGEFEED_STORE", store).output().unwrap()
+    }
+}
+
+/// How many documents of the processor a region has.
+async fn leases(region: &Server) -> usize {
+    let shop = Client::connect(&region.endpoint(), EMULATOR_KEY).unwrap().database("shop");
+    shop.container("leases").open().await.unwrap().list("mailer").await.unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_kept_in_the_region_that_write_region_names() {
+    let regions = Regions::new().await;
+    let all = (0..10).collect::<Vec<_>>();
+    assert_eq!(ids(&regions.run(&["--write-region", "West US"])), all);
+    assert_eq!((leases(&regions.east).await, leases(&regions.west).await > 0), (0, true));
+    // Nothing is new for those leases, and everything for others.
+    assert!(ids(&regions.run(&["--write-region", "West US"])).is_empty());
+    assert_eq!(ids(&regions.run(&["--write-region", "East US"])), all);
+    assert!(leases(&regions.east).await > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_with_several_write_regions_is_refused_with_the_option_that_pins_one() {
+    let regions = Regions::new().await;
+    let said = |output: Output| {
+        assert_eq!(output.status.code(), Some(2));
+        text(&output.stderr)
+    };
+    let refused = said(regions.run(&[]));
+    assert!(refused.contains("several regions (East US, West US)"), "{refused}");
+    assert!(refused.contains("pin one of them with --write-region") && !refused.contains("Options::"), "{refused}");
+    let unknown = said(regions.run(&["--write-region", "Mars"]));
+    assert!(unknown.contains("\"Mars\" is no write region of the account: use one of East US, West US"), "{unknown}");
+    let words = ["lag", "mailer", "--container", "shop/orders", "--leases", "shop/leases", "--write-region", "East US"];
+    let server = said(command(&words).args(["--store", &regions.east.endpoint()]).output().unwrap());
+    assert!(server.contains("--write-region is for leases in an account of Azure Cosmos DB"), "{server}");
+    assert_eq!((leases(&regions.east).await, leases(&regions.west).await), (0, 0), "nothing was written");
 }

@@ -7,11 +7,17 @@ mod bad_input;
 mod command;
 #[path = "../processor/delivery.rs"]
 mod delivery;
+#[path = "../processor/estimator.rs"]
+mod estimator;
 mod failover;
 #[path = "../processor/failures.rs"]
 mod failures;
+#[path = "../../../cosmos/tests/support/front.rs"]
+mod front;
 #[path = "../processor/hosts.rs"]
 mod hosts;
+#[path = "../../../cosmos/tests/support/http.rs"]
+mod http;
 mod mixed;
 mod permissions;
 #[path = "../serve/process.rs"]

@@ -162,7 +162,8 @@ async fn open(account: Account, name: &'static str) -> Container {
     OnSdk::container(&on_sdk(async move { account.container("shop", name).await }).await.unwrap())
 }
 
-fn copy(from: &Path, to: &Path) {
+/// Copies a folder with everything in it.
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

@@ -132,6 +132,12 @@ async fn a_write_whose_answer_is_lost_is_never_reported_as_not_done() {
         }
         assert_eq!(stage.direct.read_item("a", "1").await.unwrap().id.as_str(), "1", "it landed");
 
+        let stage = Stage::new(service, lost(Operation::UpsertItem)).await;
+        if let Err(error) = stage.orders.upsert(&json!({"id": "1", "pk": "a"})).await {
+            assert_eq!(error.effect(), Effect::Unknown, "{service:?} upsert: {error:?}");
+        }
+        assert_eq!(stage.direct.read_item("a", "1").await.unwrap().id.as_str(), "1", "it landed");
+
         let stage = Stage::new(service, lost(Operation::ReplaceItem)).await;
         write(&stage.direct, &["1"]).await;
         let before = stage.direct.read_item("a", "1").await.unwrap().etag;

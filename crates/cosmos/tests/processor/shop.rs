@@ -1,6 +1,6 @@
 //! A shop in an emulator of its own: orders, leases, hosts that note what they deliver, and requests that fail.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use azure_core::{credentials::Secret, http::Url};
 use azure_data_cosmos::{
@@ -25,8 +25,10 @@ use crate::support::{KEY, OnSdk, on_sdk};
 
 const ENDPOINT: &str = "https://eastus.emulator.local";
 
-/// What a request may be answered with instead: 449, 410/1002, 503, 408, and no answer after the service has performed it.
-pub(crate) const FAULTS: [Error; 5] = [
+/// What a request may be answered with instead: 429, 449, 410/1002, 503, 408, and no answer after the service has performed
+/// it.
+pub(crate) const FAULTS: [Error; 6] = [
+    Error::TooManyRequests,
     Error::RetryWith,
     Error::PartitionIsGone,
     Error::ServiceUnavailable,
@@ -41,13 +43,14 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    /// A shop in which the first creates and replaces of leases, and the first reads of the feed of orders, fail with each
-    /// of the faults.
+    /// A shop in which the first creates, replaces and deletes of leases, and the first reads of the feed of orders, fail
+    /// with each of the faults.
     pub(crate) async fn new(ranges: usize) -> Self {
         let mut rules = Vec::new();
         for error in FAULTS {
             rules.push(rule(error, Operation::CreateItem, "leases", 1));
             rules.push(rule(error, Operation::ReplaceItem, "leases", 2));
+            rules.push(rule(error, Operation::DeleteItem, "leases", 1));
             rules.push(rule(error, Operation::ChangeFeedItem, "orders", 1));
         }
         Self::with_faults(ranges, rules).await
@@ -70,8 +73,31 @@ impl Shop {
 
     /// A further container, keyed by `/id`, without faults.
     pub(crate) async fn create_container(&self, name: &str) -> Container {
+        self.create_container_with_faults(name, Vec::new()).await
+    }
+
+    /// A further container, keyed by `/id`.
+    pub(crate) async fn create_container_with_faults(
+        &self,
+        name: &str,
+        rules: Vec<Arc<FaultInjectionRule>>,
+    ) -> Container {
         self.emulator.store().create_container("shop", name, "/id".into());
-        open(&self.emulator, name, Vec::new()).await
+        open(&self.emulator, name, rules).await
+    }
+
+    /// Splits a range of the orders in the middle. Meanwhile the emulator answers 410/1007, as the service does.
+    pub(crate) async fn split(&self, range: u32) {
+        let store = self.emulator.store();
+        store.split_partition("shop", "orders", range, Duration::ZERO);
+        store.drain_pending_control_plane().await;
+        assert_eq!(store.child_partition_ids("shop", "orders", &[range]).len(), 2, "range {range} is split");
+    }
+
+    /// Merges two neighbours.
+    pub(crate) async fn merge(&self, a: u32, b: u32) {
+        let store = self.emulator.store();
+        store.merge_partitions_and_wait("shop", "orders", a, b, Duration::ZERO).await.unwrap();
     }
 
     /// Writes version `n` of these orders. There are seven customers.
@@ -87,7 +113,7 @@ impl Shop {
             .instance_name(instance)
             .start_from(StartFrom::Beginning)
             .lease_timing(TIMING)
-            .poll_interval(std::time::Duration::from_millis(100))
+            .poll_interval(Duration::from_millis(100))
     }
 
     /// A host of the processor `mailer`, from the beginning.
