@@ -15,7 +15,6 @@ pub(crate) async fn pause(length: Duration) {
 }
 
 /// The time, to measure how long something takes.
-#[expect(clippy::disallowed_methods, reason = "sockets live in real time")]
 pub(crate) fn instant() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
