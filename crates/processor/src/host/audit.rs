@@ -15,7 +15,7 @@ use crate::{
         coverage::{self, Audit},
         document::{LeaseDocument, StartPositions},
         prefix::LeaseToken,
-        split::moved_to,
+        split::{moved_to, unmarked},
         store::{Listing, StoredLease},
         update::end_ownership,
     },
@@ -196,7 +196,13 @@ impl Host {
                 continue;
             }
             let until = lock.keep().await?;
-            bootstrap.create(&lease, &positions, Start::Written, until).await?;
+            match listing.find(&lease.token).filter(|found| found.document.is_gone()) {
+                Some(found) => {
+                    let document = unmarked(&found.document);
+                    changed_is_fine(self.context.store.replace(&document, &found.etag).await.map(drop))?;
+                }
+                None => bootstrap.create(&lease, &positions, Start::Written, until).await?,
+            }
             created.push(lease.token);
         }
         if was_reset {
