@@ -176,6 +176,7 @@ pub(crate) fn moved_to(child: &LeaseDocument, parent: &LeaseDocument) -> LeaseDo
 /// The lease without the mark of a tombstone, at its own position: a .NET host that acquires a tombstone copies the mark
 /// into the leases that it creates from it, and works on them.
 pub(crate) fn unmarked(lease: &LeaseDocument) -> LeaseDocument {
+    crate::planted!(CopiedMarkKept => return lease.clone());
     let mut document = lease.clone();
     document.set_gone(false);
     document

@@ -146,6 +146,9 @@ impl LeaseChecker {
     ) -> Result<(), Broken> {
         let old = self.leases.get(&new.key).cloned();
         let kind = self.kind(writer.process);
+        if let Some(old) = old.as_ref().filter(|_| kind == ProcessKind::DotNet) {
+            overwrite_seek(old, &new, oracle);
+        }
         let mut lease = match (&old, kind) {
             (_, ProcessKind::Environment) => self.edited(old.as_ref(), &new, writer),
             (Some(old), ProcessKind::Operator) => self.commanded(old, &new, writer, oracle, cover)?,
@@ -170,6 +173,18 @@ impl LeaseChecker {
         lease.paused = new.is_paused().then(|| old.as_ref().and_then(|old| old.paused).unwrap_or(writer.now));
         let shape = |lease: &Lease| (lease.range.clone(), lease.document.is_gone());
         self.tiling.changed |= old.as_ref().is_none_or(|old| shape(old) != shape(&lease));
+        if let Some(range) = &lease.range {
+            match (old.as_ref().is_some_and(|old| old.document.is_gone()), new.is_gone()) {
+                // A .NET host has copied the mark of a tombstone into a lease that it has created.
+                (false, true) if kind == ProcessKind::DotNet => {
+                    cover(Sometimes::DotNetMark);
+                    let others = ranges(&self.leases).filter(|(token, _)| *token != new.token);
+                    self.tiling.removed(range, &others.map(|(_, other)| other).collect::<Vec<_>>());
+                }
+                (true, false) => self.tiling.created(range),
+                _ => {}
+            }
+        }
         self.leases.insert(new.key.clone(), lease);
         self.check_tiling()
     }
@@ -182,11 +197,16 @@ impl LeaseChecker {
     ) -> Result<Lease, Broken> {
         let range = self.range_of(new);
         let (mut stale, mut sought) = (false, None);
+        let dotnet = self.kind(writer.process) == ProcessKind::DotNet;
+        if dotnet {
+            range.iter().for_each(|range| self.tiling.by_others.push(range.clone()));
+        }
         if let Some(parent) = range.as_ref().and_then(|range| parent_of(&self.leases, new, range, writer.process)) {
             let (token, at) = (parent.document.token.clone(), parent.document.continuation.clone());
             let undone = new.generation() < parent.document.generation();
             let damaged = range.as_ref().is_some_and(|range| self.tiling.is_damaged(range));
-            let differs = (at != new.continuation || undone) && !damaged;
+            // A .NET host begins where it has read to, and knows no seeks.
+            let differs = (at != new.continuation || undone) && !damaged && !dotnet;
             // A host that has lost the parent, or sent this before, cannot know that an operator has moved it.
             let other = parent.holder != Some(writer.process);
             let unaware = parent.sought.is_some_and(|moved| other || writer.sent < moved);
@@ -320,13 +340,13 @@ impl LeaseChecker {
             (_, Some(_)) => Some(writer.sent),
             (_, None) => None,
         };
-        if new.generation() != before.generation() {
+        if new.generation() != before.generation() && kind != ProcessKind::DotNet {
             return Err(("S17", format!("{} changed the generation of lease {token}", self.name(writer.process))));
         }
         if kind == ProcessKind::Host && before.is_paused() && !new.is_paused() {
             return Err(("S17", format!("{} resumed lease {token}", self.name(writer.process))));
         }
-        if new.is_gone() && !before.is_gone() {
+        if new.is_gone() && !before.is_gone() && kind != ProcessKind::DotNet {
             check_sought(old, self.leases.values())?;
         }
         let moved = (&before.owner, before.epoch(), before.session()) != (&new.owner, new.epoch(), new.session());
@@ -445,11 +465,11 @@ impl LeaseChecker {
         Err(("L2", format!("{name} wrote lease {} {} ms after it was dropped", new.token, late / 1000)))
     }
 
-    /// A document was deleted.
+    /// A document was deleted. What an operator sought in it does not count any more if a .NET host deleted it.
     ///
     /// # Errors
     /// The rule that this breaks.
-    pub fn deleted(&mut self, key: &DocumentKey, writer: Writer) -> Result<(), Broken> {
+    pub fn deleted(&mut self, key: &DocumentKey, writer: Writer, oracle: &mut Oracle) -> Result<(), Broken> {
         let Some(old) = self.leases.remove(key) else { return Ok(()) };
         self.tiling.changed = true;
         let (token, kind) = (old.document.token.clone(), self.kind(writer.process));
@@ -463,6 +483,13 @@ impl LeaseChecker {
                 self.tiling.removed(range, &younger);
             }
             return Ok(());
+        }
+        if kind == ProcessKind::DotNet {
+            // It asks neither for an owner nor for a seek, which ends with the lease unless its successors went along.
+            if let Some(range) = old.range.as_ref().filter(|_| check_sought(&old, self.leases.values()).is_err()) {
+                oracle.seek_undone(range);
+            }
+            return self.check_tiling();
         }
         let duplicate = self.leases.values().any(|lease| lease.document.token == token);
         let own = self.processes.get(&writer.process).map_or(0, |process| process.expiration);
@@ -496,5 +523,15 @@ impl LeaseChecker {
             Some(lease) => Err(format!("the request for lease {} is left", lease.document.token)),
             None => Ok(()),
         }
+    }
+}
+
+/// A .NET host writes the properties that it had listed, and a lease that it has just created without an etag: a seek in
+/// between is undone if its position goes with its mark.
+fn overwrite_seek(old: &Lease, new: &LeaseDocument, oracle: &mut Oracle) {
+    let before = &old.document;
+    let moved = (&before.continuation, before.start()) != (&new.continuation, new.start());
+    if let Some(range) = old.range.as_ref().filter(|_| moved && new.generation() < before.generation()) {
+        oracle.seek_undone(range);
     }
 }
