@@ -3,16 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Broken,
+    Broken, dotnet,
     key_range::KeyRange,
-    lease::{Lease, Writer, is_outdated, moved_inside, owned, parent_of, ranges},
+    lease::{Lease, Writer, is_outdated, is_tidy, moved_inside, not_held, owned, parent_of, ranges, wrong_epoch},
     lease_document::{DocumentKey, LeaseDocument},
     observations::Observations,
     ownerships::Ownerships,
     position::check_position,
     seek::{check_sought, target},
     takeover::{End, Process, ProcessKind, Takeover},
-    tiling::{Tiling, is_tiled},
+    tiling::Tiling,
 };
 use crate::{coverage::Sometimes, exec::ProcessId, oracle::Oracle};
 
@@ -68,6 +68,11 @@ impl LeaseChecker {
     /// When a process dropped its running processor.
     pub fn dropped_at(&self, process: ProcessId) -> Option<u64> {
         self.dropped.get(&process).copied()
+    }
+
+    /// Whether the leases tile the key space, nothing is left over and no request is open; if not, what is wrong.
+    pub fn is_tidy(&self) -> Result<(), String> {
+        is_tidy(&self.leases)
     }
 
     /// All leases.
@@ -147,7 +152,7 @@ impl LeaseChecker {
         let old = self.leases.get(&new.key).cloned();
         let kind = self.kind(writer.process);
         if let Some(old) = old.as_ref().filter(|_| kind == ProcessKind::DotNet) {
-            overwrite_seek(old, &new, oracle);
+            dotnet::overwritten(old, &new, oracle);
         }
         let mut lease = match (&old, kind) {
             (_, ProcessKind::Environment) => self.edited(old.as_ref(), &new, writer),
@@ -174,16 +179,8 @@ impl LeaseChecker {
         let shape = |lease: &Lease| (lease.range.clone(), lease.document.is_gone());
         self.tiling.changed |= old.as_ref().is_none_or(|old| shape(old) != shape(&lease));
         if let Some(range) = &lease.range {
-            match (old.as_ref().is_some_and(|old| old.document.is_gone()), new.is_gone()) {
-                // A .NET host has copied the mark of a tombstone into a lease that it has created.
-                (false, true) if kind == ProcessKind::DotNet => {
-                    cover(Sometimes::DotNetMark);
-                    let others = ranges(&self.leases).filter(|(token, _)| *token != new.token);
-                    self.tiling.removed(range, &others.map(|(_, other)| other).collect::<Vec<_>>());
-                }
-                (true, false) => self.tiling.created(range),
-                _ => {}
-            }
+            let was_gone = old.as_ref().is_some_and(|old| old.document.is_gone());
+            dotnet::marked(&mut self.tiling, &self.leases, (was_gone, &new), range, kind, cover);
         }
         self.leases.insert(new.key.clone(), lease);
         self.check_tiling()
@@ -355,25 +352,12 @@ impl LeaseChecker {
                 && kind != ProcessKind::DotNet
                 && (new.continuation != before.continuation || new.timestamp != before.timestamp)
             {
-                let message = format!(
-                    "{} wrote lease {token} of {:?}, epoch {}, without holding it",
-                    self.name(writer.process),
-                    before.owner,
-                    before.epoch()
-                );
-                return Err(("S4", message));
+                return Err(not_held(self.name(writer.process), before));
             }
             return Ok(lease);
         }
         if kind != ProcessKind::DotNet && new.epoch() != before.epoch() + 1 {
-            let message = format!(
-                "lease {token} went from {:?} to {:?}, and its epoch from {} to {}",
-                before.owner,
-                new.owner,
-                before.epoch(),
-                new.epoch()
-            );
-            return Err(("S5", message));
+            return Err(wrong_epoch(before, new));
         }
         self.moves += 1;
         let end = self.classify_move(old, new, writer, cover)?;
@@ -485,10 +469,7 @@ impl LeaseChecker {
             return Ok(());
         }
         if kind == ProcessKind::DotNet {
-            // It asks neither for an owner nor for a seek, which ends with the lease unless its successors went along.
-            if let Some(range) = old.range.as_ref().filter(|_| check_sought(&old, self.leases.values()).is_err()) {
-                oracle.seek_undone(range);
-            }
+            dotnet::deleted(&old, &self.leases, &mut self.tiling, oracle);
             return self.check_tiling();
         }
         let duplicate = self.leases.values().any(|lease| lease.document.token == token);
@@ -511,27 +492,5 @@ impl LeaseChecker {
         }
         let ranges: Vec<(&str, KeyRange)> = ranges(&self.leases).collect();
         self.tiling.check(&ranges)
-    }
-
-    /// Whether the leases tile the key space, nothing is left over and no request is open; if not, what is wrong.
-    pub fn is_tidy(&self) -> Result<(), String> {
-        if let Some(lease) = self.leases.values().find(|lease| lease.document.is_gone()) {
-            return Err(format!("the tombstone of lease {} is left", lease.document.token));
-        }
-        is_tiled(&mut ranges(&self.leases).collect::<Vec<_>>())?;
-        match self.leases.values().find(|lease| lease.document.requested_by().is_some()) {
-            Some(lease) => Err(format!("the request for lease {} is left", lease.document.token)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A .NET host writes the properties that it had listed, and a lease that it has just created without an etag: a seek in
-/// between is undone if its position goes with its mark.
-fn overwrite_seek(old: &Lease, new: &LeaseDocument, oracle: &mut Oracle) {
-    let before = &old.document;
-    let moved = (&before.continuation, before.start()) != (&new.continuation, new.start());
-    if let Some(range) = old.range.as_ref().filter(|_| moved && new.generation() < before.generation()) {
-        oracle.seek_undone(range);
     }
 }
