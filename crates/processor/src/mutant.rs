@@ -25,6 +25,8 @@ pub enum Mutant {
     OldLeasesIgnored,
     /// A second document for one token is neither reported nor deleted.
     DuplicateDocumentKept,
+    /// The mark of a tombstone stays in a lease that a .NET host has copied it into.
+    CopiedMarkKept,
     /// A host that cannot renew goes on working.
     NoSelfFencing,
     /// Time in which a host could not read leases counts as silence of their owners.

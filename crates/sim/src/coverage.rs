@@ -126,7 +126,15 @@ sometimes! {
     StorePanicked => "store panicked",
     /// A .NET host acquired a lease.
     DotNetTake => "lease acquired by a .NET host",
-    /// A .NET host handled changes.
+    /// A .NET host tried to write a lease under an etag that was outdated.
+    DotNetStale => "lease written by a .NET host under an old etag",
+    /// A .NET host replaced the lease of a range that was gone.
+    DotNetSplit => "range split or merged by a .NET host",
+    /// A .NET host acquired the tombstone of a lease.
+    DotNetTombstone => "tombstone acquired by a .NET host",
+    /// A .NET host copied the mark of a tombstone into a lease.
+    DotNetMark => "mark of a tombstone copied by a .NET host",
+    /// A neighbour handled changes.
     NeighbourHandled => "changes handled by a neighbour",
     /// A host of ours took a lease from a .NET host that was alive.
     StolenFromDotNet => "lease stolen from a .NET host to balance",

@@ -105,7 +105,11 @@ async fn inject(sim: &Arc<Simulation>, number: u64, fault: Fault) {
             *sim.delegate_outages.lock() -= 1;
         }
         FaultKind::RollingDeploy { pause } => rolling_deploy(sim, pause).await,
-        FaultKind::Operator(command) => operator::perform(sim, number, command, left).await,
+        FaultKind::Operator(command) => {
+            *sim.commands.lock() += 1;
+            operator::perform(sim, number, command, left).await;
+            *sim.commands.lock() -= 1;
+        }
     }
 }
 

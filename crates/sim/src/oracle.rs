@@ -271,6 +271,15 @@ impl Oracle {
         }
     }
 
+    /// A .NET host has overwritten or deleted the lease of `range`, and where an operator had moved it with it.
+    pub fn seek_undone(&mut self, range: &KeyRange) {
+        for change in self.changes.iter_mut().filter(|change| range.contains(&change.epk)) {
+            if change.due_since.take().is_some() {
+                change.claimed |= change.handled > 0;
+            }
+        }
+    }
+
     /// A reset has deleted the lease of `range` after the others were created again: where a seek meanwhile moved it does
     /// not count any more.
     pub fn reset_range(&mut self, range: &KeyRange, from_beginning: bool) {

@@ -42,7 +42,7 @@ pub enum Seam {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::Seam(Seam::LeaseWithoutIfMatch),
         Self::Seam(Seam::ClockFollowsWallClock),
         Self::Seam(Seam::ClockIgnoresSleep),
@@ -61,6 +61,7 @@ impl Planted {
         Self::Processor(Mutant::OutdatedChildrenKept),
         Self::Processor(Mutant::OldLeasesIgnored),
         Self::Processor(Mutant::DuplicateDocumentKept),
+        Self::Processor(Mutant::CopiedMarkKept),
         Self::Processor(Mutant::NoSelfFencing),
         Self::Processor(Mutant::OutageCountedAsSilence),
         Self::Processor(Mutant::ProgressDroppedAtDeadline),

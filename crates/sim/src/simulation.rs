@@ -100,6 +100,8 @@ pub struct Simulation {
     pub chaos: Mutex<bool>,
     /// The number of outages of this moment that make every delegate call fail.
     pub delegate_outages: Mutex<u32>,
+    /// The number of operator commands that are being carried out.
+    pub commands: Mutex<u32>,
     waiters: Mutex<(u64, BTreeMap<u64, Waiter>)>,
     trace: Mutex<Trace>,
     coverage: Mutex<Coverage>,
@@ -139,6 +141,7 @@ impl Simulation {
             windows: Mutex::default(),
             chaos: Mutex::new(true),
             delegate_outages: Mutex::default(),
+            commands: Mutex::default(),
             waiters: Mutex::default(),
             trace: Mutex::new(Trace::new(keep_trace)),
             coverage: Mutex::default(),

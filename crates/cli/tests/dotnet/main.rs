@@ -1,5 +1,6 @@
 //! Our hosts beside one that handles leases as the .NET SDK does, all in processes of their own: both make progress, nothing
-//! is lost, nobody takes more than a fair share from a host that renews, and every lease stays a document of that SDK.
+//! is lost, nobody takes more than a fair share from a host that renews, and every lease stays a document of that SDK;
+//! whatever becomes of the hosts, and however ranges are split and merged.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../../../testkit/src/dot_net_lease.rs"]
@@ -8,28 +9,82 @@ mod dot_net_lease;
 #[path = "../hosts/mod.rs"]
 mod hosts;
 mod neighbour;
+mod no_deletes;
 
-use changefeed::remote::Server as Client;
+use std::collections::BTreeSet;
+
+use changefeed::{
+    Context, Notification, Processor, RawChanges,
+    core::{RangeId, StartFrom},
+    remote::Server as Client,
+};
+use serde_json::Value;
 
 use self::{
     host::Host,
     hosts::{block_on, connect, create_orders, host, ledger, process, split},
     ledger::{Ledger, Writer},
     neighbour::Neighbour,
-    process::{Folder, Server, eventually},
+    no_deletes::no_deletes,
+    process::{Folder, Server, eventually, run},
 };
 
-/// Checks that every lease is a document of the .NET SDK; how many there are.
-fn documents(client: &Client) -> usize {
+/// All leases, each checked to be a document of the .NET SDK.
+fn leases(client: &Client) -> Vec<Value> {
     let items = block_on(async {
         let leases = client.database("shop").container("leases").open().await.unwrap();
         leases.list("fleet").await.unwrap()
     });
-    let leases: Vec<_> = items.iter().filter(|item| item.id.contains("..")).collect();
-    for lease in &leases {
+    let leases = items.iter().filter(|item| item.id.contains(".."));
+    let checked = leases.map(|lease| {
         dot_net_lease::check(&lease.body).unwrap_or_else(|why| panic!("{}: {why}", lease.id));
-    }
-    leases.len()
+        serde_json::from_slice(&lease.body).unwrap()
+    });
+    checked.collect()
+}
+
+/// Checks that every lease is a document of the .NET SDK; how many there are.
+fn documents(client: &Client) -> usize {
+    leases(client).len()
+}
+
+/// How many leases there are of this version.
+fn of_version(client: &Client, version: u64) -> usize {
+    leases(client).iter().filter(|lease| lease["version"] == version).count()
+}
+
+/// Whether the tombstone of a lease is among them.
+fn has_tombstone(client: &Client) -> bool {
+    leases(client).iter().any(|lease| lease["properties"]["cf.gone"] == "true")
+}
+
+/// The live ranges in key order: id, and bounds as in the token of a lease of version 1.
+fn ranges(client: &Client) -> Vec<(String, String)> {
+    let ranges = block_on(async {
+        let orders = client.database("shop").container("orders").open().await.unwrap();
+        orders.feed_ranges().await.unwrap()
+    });
+    ranges.iter().map(|range| (range.id.to_string(), range.range.to_string())).collect()
+}
+
+/// Where a range begins, in the text form.
+fn start_of(range: &str) -> &str {
+    range.split_once('-').unwrap().0
+}
+
+/// Where a range ends, in the text form.
+fn end_of(range: &str) -> &str {
+    range.split_once('-').unwrap().1
+}
+
+fn split_at(client: &Client, range: &str, at: &str) {
+    let (range, at) = (range.parse::<RangeId>().unwrap(), at.parse().unwrap());
+    block_on(client.catalog().split("shop", "orders", &range, Some(at))).unwrap();
+}
+
+fn merge(client: &Client, ranges: [&str; 2]) {
+    let [low, high] = ranges.map(|id| id.parse::<RangeId>().unwrap());
+    block_on(client.catalog().merge("shop", "orders", [&low, &high])).unwrap();
 }
 
 /// Waits until these have delivered something of what is written from now on, and all of it is delivered.
@@ -94,4 +149,223 @@ fn hosts_of_both_kinds_share_the_leases_and_lose_nothing() {
     ledger.catches_up(&writer);
     assert_eq!(documents(&client), 8);
     net.stop();
+}
+
+#[test]
+fn hosts_of_both_kinds_follow_merges_with_leases_of_version_1_in_a_container_by_partition_key() {
+    let folder = Folder::new();
+    let mut ledger = Ledger::new(&folder.join("ledger"));
+    let server = Server::start(&["--store", &folder.join("store")]);
+    let endpoint = server.endpoint();
+    let client = connect(&endpoint);
+    create_orders(&endpoint, 4);
+    block_on(client.database("shop").container("leases").partition_key("/partitionKey").create()).unwrap();
+    let writer = Writer::start(endpoint.clone());
+    let a = Host::start(&endpoint, "a", ledger.path());
+    a.owns(4);
+    let net = Neighbour::start(&endpoint, "net", ledger.path());
+    net.owns(2);
+    a.owns(2);
+    at_work(&["a", "net"], &mut ledger, &writer);
+
+    // A range of the one is merged with one of the other: each replaces its own lease.
+    let owned = net.leases();
+    let live = ranges(&client);
+    let pair = live.windows(2).find(|pair| owned.contains(&pair[0].0) != owned.contains(&pair[1].0)).unwrap();
+    let tokens = [&pair[0].1, &pair[1].1];
+    merge(&client, [&pair[0].0, &pair[1].0]);
+    eventually("a lease that the scripted host replaces", || net.count("merged") == 1);
+    eventually("two leases of version 1", || of_version(&client, 1) == 2 && documents(&client) == 4);
+    eventually("a share for both", || a.leases() == 2 && net.leases().len() == 2);
+    at_work(&["a", "net"], &mut ledger, &writer);
+
+    // The merged range is split where the two met: both leases stay.
+    let live = ranges(&client);
+    let whole = format!("{}-{}", start_of(tokens[0]), end_of(tokens[1]));
+    split_at(&client, &live.iter().find(|(_, range)| *range == whole).unwrap().0, end_of(tokens[0]));
+    eventually("a lease that stays", || net.count("redirected") == 1);
+    eventually("a share for both", || a.leases() == 2 && net.leases().len() == 2);
+    at_work(&["a", "net"], &mut ledger, &writer);
+    assert_eq!((of_version(&client, 1), documents(&client)), (2, 4));
+
+    // Each of their ranges is split inside: the owner cuts its lease, whichever kind it is of.
+    let owned = net.leases();
+    assert_eq!(tokens.iter().filter(|token| owned.contains(token)).count(), 1, "{owned:?}, {tokens:?}");
+    for (more, token) in tokens.into_iter().enumerate() {
+        let live = ranges(&client);
+        split(&endpoint, &live.iter().find(|(_, range)| range == token).unwrap().0);
+        eventually("one lease more", || of_version(&client, 1) == 3 + more && documents(&client) == 5 + more);
+        eventually("all leases owned", || a.leases() + net.leases().len() == 5 + more);
+        at_work(&["a", "net"], &mut ledger, &writer);
+    }
+    eventually("a lease that the scripted host cuts", || net.count("split") == 1);
+
+    // Ours leave, and the other takes over all of them; then the other way round.
+    a.stop();
+    net.owns(6);
+    at_work(&["net"], &mut ledger, &writer);
+    let b = Host::start(&endpoint, "b", ledger.path());
+    net.stop();
+    b.owns(6);
+    writer.stop();
+    ledger.catches_up(&writer);
+    assert_eq!((of_version(&client, 1), documents(&client)), (4, 6));
+    b.stop();
+}
+
+#[test]
+fn hosts_of_either_kind_that_are_killed_or_stand_still_take_nothing_along() {
+    let folder = Folder::new();
+    let mut ledger = Ledger::new(&folder.join("ledger"));
+    let server = Server::start(&["--store", &folder.join("store")]);
+    let endpoint = server.endpoint();
+    let client = connect(&endpoint);
+    create_orders(&endpoint, 6);
+    let writer = Writer::start(endpoint.clone());
+    let a = Host::start(&endpoint, "a", ledger.path());
+    a.owns(6);
+    let killed = Neighbour::start(&endpoint, "killed", ledger.path());
+    killed.owns(3);
+    let net = Neighbour::start(&endpoint, "net", ledger.path());
+    eventually("a share for all", || [a.leases(), killed.leases().len(), net.leases().len()] == [2, 2, 2]);
+    at_work(&["a", "killed", "net"], &mut ledger, &writer);
+
+    // One stands still when it has delivered a batch and not stored it; the other is killed. Owners that promise nothing are
+    // given a minute.
+    let token = net.freeze_before_checkpoint();
+    killed.kill();
+    a.owns(6);
+    writer.writes(100);
+    ledger.catches_up(&writer);
+    assert!(leases(&client).iter().all(|lease| lease["Owner"] == "a"));
+
+    // It goes on with its old etag, is refused, and comes back to a share.
+    net.thaw();
+    eventually("a checkpoint that is refused", || net.has_said(&format!("lost {token} to a")));
+    eventually("a share for the one that is back", || a.leases() == 3 && net.leases().len() == 3);
+    at_work(&["a", "net"], &mut ledger, &writer);
+
+    // Ours is killed: another of ours and the one of .NET take over what it had.
+    let b = Host::start(&endpoint, "b", ledger.path());
+    eventually("a share for all", || [a.leases(), b.leases(), net.leases().len()] == [2, 2, 2]);
+    a.kill();
+    eventually("all leases owned", || b.leases() + net.leases().len() == 6);
+    at_work(&["b", "net"], &mut ledger, &writer);
+
+    // Ours stands still until its leases have expired by `timestamp`, and goes on: it does not work on what it has lost.
+    b.signal("STOP");
+    net.owns(6);
+    writer.writes(100);
+    ledger.catches_up(&writer);
+    b.signal("CONT");
+    eventually("a share for the one that is back", || b.leases() == 3 && net.leases().len() == 3);
+    at_work(&["b", "net"], &mut ledger, &writer);
+    writer.stop();
+    ledger.catches_up(&writer);
+    assert_eq!(documents(&client), 6);
+    b.stop();
+    net.stop();
+}
+
+#[test]
+fn a_dot_net_host_that_acquires_its_new_leases_late_takes_them_back_and_loses_nothing() {
+    let folder = Folder::new();
+    let mut ledger = Ledger::new(&folder.join("ledger"));
+    let server = Server::start(&["--store", &folder.join("store")]);
+    let endpoint = server.endpoint();
+    let client = connect(&endpoint);
+    create_orders(&endpoint, 2);
+    let writer = Writer::start(endpoint.clone());
+    let a = Host::start(&endpoint, "a", ledger.path());
+    a.owns(2);
+    let net = Neighbour::start(&endpoint, "net", ledger.path());
+    net.owns(1);
+    at_work(&["a", "net"], &mut ledger, &writer);
+
+    // It stands still when it has created leases for the new ranges; ours works on them meanwhile.
+    net.freeze_before_children();
+    split(&endpoint, &net.leases()[0]);
+    let parent = net.frozen();
+    writer.writes(100);
+    ledger.catches_up(&writer);
+    let of_ours = |lease: &Value| lease["Owner"] == "a" && lease["ContinuationToken"].is_string();
+    eventually("ours on all that is left", || leases(&client).iter().filter(|lease| of_ours(lease)).count() == 3);
+
+    // It acquires them without an etag, and works on them from where it had created them.
+    net.thaw();
+    eventually("the leases acquired late", || net.has_said(&format!("split {parent}")));
+    eventually("leases that are shared", || {
+        let owners: Vec<_> = leases(&client).iter().map(|lease| lease["Owner"].clone()).collect();
+        owners.len() == 3 && owners.iter().all(Value::is_string) && a.leases() + net.leases().len() == 3
+    });
+    at_work(&["a", "net"], &mut ledger, &writer);
+    writer.stop();
+    ledger.catches_up(&writer);
+    net.stop();
+    a.owns(3);
+    a.stop();
+}
+
+/// A host of ours that may not delete leases works on the orders, whose first range is split: that leaves a tombstone.
+async fn leave_a_tombstone(endpoint: &str) {
+    let server = connect(endpoint);
+    let orders = server.database("shop").container("orders").open().await.unwrap();
+    let leases = server.database("shop").container("leases").open_or_create().await.unwrap();
+    let processor = Processor::builder("fleet", &orders, &no_deletes(&leases)).start_from(StartFrom::Beginning);
+    let processor = processor.build(|_: RawChanges, _: Context| async { Ok(()) }).unwrap();
+    let running = processor.start().await.unwrap();
+    let mut notifications = running.notifications();
+    let first = orders.feed_ranges().await.unwrap().remove(0).id;
+    server.catalog().split("shop", "orders", &first, None).await.unwrap();
+    while !matches!(notifications.recv().await.expect("the host ended"), Notification::Split { .. }) {}
+    running.stop().await.unwrap();
+}
+
+/// From now on the server refuses requests of .NET hosts to delete leases, or no more.
+fn refuse_deletes(endpoint: &str, refuse: bool) {
+    let refused = ["--status", "403", "--count", "100000", "--method", "DELETE", "--path-contains", "colls/leases"];
+    let what = if refuse { &refused[..] } else { &["--clear"] };
+    assert!(run(&[&["fault", "--store", endpoint], what].concat()).status.success());
+}
+
+#[test]
+fn a_dot_net_host_that_takes_up_a_tombstone_of_ours_repeats_its_split_and_loses_nothing() {
+    let folder = Folder::new();
+    let mut ledger = Ledger::new(&folder.join("ledger"));
+    let server = Server::start(&["--allow-faults", "--store", &folder.join("store")]);
+    let endpoint = server.endpoint();
+    let client = connect(&endpoint);
+    create_orders(&endpoint, 2);
+    block_on(leave_a_tombstone(&endpoint));
+    assert!(has_tombstone(&client) && documents(&client) == 4);
+
+    // It may not delete it either, and takes it up again and again.
+    refuse_deletes(&endpoint, true);
+    let writer = Writer::start(endpoint.clone());
+    let net = Neighbour::start(&endpoint, "net", ledger.path());
+    eventually("the tombstone being taken up", || net.count("kept") >= 2);
+    at_work(&["net"], &mut ledger, &writer);
+
+    // A successor is split as well: leases for its ranges are created from its lease, or from the tombstone.
+    let a = Host::start(&endpoint, "a", ledger.path());
+    at_work(&["a", "net"], &mut ledger, &writer);
+    split(&endpoint, &ranges(&client)[0].0);
+    writer.writes(100);
+    ledger.catches_up(&writer);
+
+    // Once it may delete again, nothing is left of what was split. It leaves, and ours work on all there is.
+    refuse_deletes(&endpoint, false);
+    let live = || ranges(&client).into_iter().map(|(id, _)| id).collect::<BTreeSet<_>>();
+    let tokens = || -> BTreeSet<_> {
+        leases(&client).iter().filter_map(|lease| Some(lease["LeaseToken"].as_str()?.to_owned())).collect()
+    };
+    eventually("a lease for each range, and no other", || tokens() == live() && !has_tombstone(&client));
+    at_work(&["a", "net"], &mut ledger, &writer);
+    net.stop();
+    eventually("all leases with our host", || leases(&client).iter().all(|lease| lease["Owner"] == "a"));
+    at_work(&["a"], &mut ledger, &writer);
+    writer.stop();
+    ledger.catches_up(&writer);
+    assert_eq!(documents(&client), 4);
+    a.stop();
 }

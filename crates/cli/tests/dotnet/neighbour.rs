@@ -41,6 +41,11 @@ impl Neighbour {
         self.said.lock().unwrap().iter().filter(|line| line.split(' ').next() == Some(word)).count()
     }
 
+    /// Whether it has said exactly this.
+    pub(crate) fn has_said(&self, what: &str) -> bool {
+        self.said.lock().unwrap().iter().any(|line| line == what)
+    }
+
     /// The tokens of the leases that it owns by its own words.
     pub(crate) fn leases(&self) -> Vec<String> {
         let mut leases = Vec::new();
@@ -48,7 +53,9 @@ impl Neighbour {
             let mut words = line.split(' ');
             match (words.next(), words.next()) {
                 (Some("acquired"), Some(token)) => leases.push(token.to_owned()),
-                (Some("lost" | "released" | "split"), Some(token)) => leases.retain(|own| own != token),
+                (Some("lost" | "released" | "split" | "merged" | "redirected"), Some(token)) => {
+                    leases.retain(|own| own != token);
+                }
                 _ => {}
             }
         }
@@ -59,6 +66,12 @@ impl Neighbour {
     pub(crate) fn taken_from(&self) -> Vec<String> {
         let said = self.said.lock().unwrap();
         said.iter().filter_map(|line| Some(line.strip_prefix("acquired ")?.split_once(" of ")?.1.to_owned())).collect()
+    }
+
+    /// The rest of what it said last that begins with this word.
+    pub(crate) fn last(&self, word: &str) -> Option<String> {
+        let said = self.said.lock().unwrap();
+        said.iter().rev().find_map(|line| Some(line.strip_prefix(word)?.strip_prefix(' ')?.to_owned()))
     }
 
     /// Waits until it owns this many leases.
@@ -72,10 +85,46 @@ impl Neighbour {
         eventually("renewals of the scripted host", || self.count("renewed") >= before + more);
     }
 
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Has it stop itself before its next checkpoint, when the batch is delivered; the lease, once it stands still.
+    pub(crate) fn freeze_before_checkpoint(&self) -> String {
+        self.signal("USR1");
+        self.frozen()
+    }
+
+    /// Has it stop itself when it has created leases for a range that is gone, before it acquires them. Stops nothing yet:
+    /// such a range must come; see [`frozen`](Self::frozen).
+    pub(crate) fn freeze_before_children(&self) {
+        self.signal("USR2");
+    }
+
+    /// Waits until it stands still; the lease that it was busy with.
+    pub(crate) fn frozen(&self) -> String {
+        eventually("the scripted host standing still", || self.count("frozen") > self.count("thawed"));
+        let stat = format!("/proc/{}/stat", self.child.id());
+        let is_stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
+        eventually("the scripted host being stopped", is_stopped);
+        self.last("frozen").unwrap()
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        drop(self.child.wait());
+    }
+
     /// Asks it to stop, and waits until it has ended in good order.
     pub(crate) fn stop(mut self) {
-        let sent = Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
+        self.signal("TERM");
         let mut status = None;
         eventually("the end of the scripted host", || {
             status = self.child.try_wait().unwrap();

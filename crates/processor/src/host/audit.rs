@@ -16,7 +16,7 @@ use crate::{
         document::{LeaseDocument, StartPositions},
         listing::{Listing, StoredLease},
         prefix::LeaseToken,
-        split::moved_to,
+        split::{moved_to, unmarked},
         update::end_ownership,
     },
     notification::{Failure, Notification},
@@ -196,7 +196,13 @@ impl Host {
                 continue;
             }
             let until = lock.keep().await?;
-            bootstrap.create(&lease, &positions, Start::Written, until).await?;
+            match listing.find(&lease.token).filter(|found| found.document.is_gone()) {
+                Some(found) => {
+                    let document = unmarked(&found.document);
+                    changed_is_fine(self.context.store.replace(&document, &found.etag).await.map(drop))?;
+                }
+                None => bootstrap.create(&lease, &positions, Start::Written, until).await?,
+            }
             created.push(lease.token);
         }
         if was_reset {

@@ -123,10 +123,12 @@ impl Split<'_> {
         let stored = match store.create(document.clone()).await {
             Ok(None) => {
                 // Another host was faster, perhaps before an operator moved the parent.
-                let found =
-                    store.read(&document).await?.filter(|found| found.document.generation() < parent.generation());
-                if let Some(child) = found {
-                    store.replace(&moved_to(&child.document, parent), &child.etag).await?;
+                if let Some(child) = store.read(&document).await? {
+                    if child.document.generation() < parent.generation() {
+                        store.replace(&moved_to(&child.document, parent), &child.etag).await?;
+                    } else if child.document.is_gone() {
+                        store.replace(&unmarked(&child.document), &child.etag).await?;
+                    }
                 }
                 None
             }
@@ -160,6 +162,7 @@ pub(crate) fn moved_to(child: &LeaseDocument, parent: &LeaseDocument) -> LeaseDo
     let mut document = child.clone();
     end_ownership(&mut document, None);
     document.set_generation(parent.generation());
+    document.set_gone(false);
     document.set_attempts(&Attempts::default());
     document.set_search(None);
     match (&parent.continuation, parent.start()) {
@@ -167,5 +170,14 @@ pub(crate) fn moved_to(child: &LeaseDocument, parent: &LeaseDocument) -> LeaseDo
         (None, Some(start)) => document.set_start(&start),
         (None, None) => document.continuation = None,
     }
+    document
+}
+
+/// The lease without the mark of a tombstone, at its own position: a .NET host that acquires a tombstone copies the mark
+/// into the leases that it creates from it, and works on them.
+pub(crate) fn unmarked(lease: &LeaseDocument) -> LeaseDocument {
+    crate::planted!(CopiedMarkKept => return lease.clone());
+    let mut document = lease.clone();
+    document.set_gone(false);
     document
 }

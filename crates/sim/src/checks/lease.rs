@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    Broken,
     key_range::KeyRange,
     lease_document::{DocumentKey, LeaseDocument},
+    tiling::is_tiled,
 };
 use crate::exec::ProcessId;
 
@@ -117,4 +119,38 @@ pub fn moved_inside(leases: &BTreeMap<DocumentKey, Lease>, new: &LeaseDocument, 
     let moved = |lease: &&Lease| lease.document.token != new.token && lease.document.generation() >= new.generation();
     let inside = leases.values().filter(moved).filter(|lease| !lease.document.is_gone());
     inside.filter_map(|lease| lease.range.clone()).filter(|inner| range.covers(inner)).collect()
+}
+
+/// Whether the leases tile the key space, nothing is left over and no request is open.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn is_tidy(leases: &BTreeMap<DocumentKey, Lease>) -> Result<(), String> {
+    if let Some(lease) = leases.values().find(|lease| lease.document.is_gone()) {
+        return Err(format!("the tombstone of lease {} is left", lease.document.token));
+    }
+    is_tiled(&mut ranges(leases).collect::<Vec<_>>())?;
+    match leases.values().find(|lease| lease.document.requested_by().is_some()) {
+        Some(lease) => Err(format!("the request for lease {} is left", lease.document.token)),
+        None => Ok(()),
+    }
+}
+
+/// S4: a process wrote a lease that it does not hold.
+pub fn not_held(writer: &str, before: &LeaseDocument) -> Broken {
+    let (token, owner, epoch) = (&before.token, &before.owner, before.epoch());
+    ("S4", format!("{writer} wrote lease {token} of {owner:?}, epoch {epoch}, without holding it"))
+}
+
+/// S5: a lease changed owners, and its epoch did not go up by one.
+pub fn wrong_epoch(before: &LeaseDocument, new: &LeaseDocument) -> Broken {
+    let message = format!(
+        "lease {} went from {:?} to {:?}, and its epoch from {} to {}",
+        new.token,
+        before.owner,
+        new.owner,
+        before.epoch(),
+        new.epoch()
+    );
+    ("S5", message)
 }

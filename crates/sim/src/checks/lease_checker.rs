@@ -3,16 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Broken,
+    Broken, dotnet,
     key_range::KeyRange,
-    lease::{Lease, Writer, is_outdated, moved_inside, owned, parent_of, ranges},
+    lease::{Lease, Writer, is_outdated, is_tidy, moved_inside, not_held, owned, parent_of, ranges, wrong_epoch},
     lease_document::{DocumentKey, LeaseDocument},
     observations::Observations,
     ownerships::Ownerships,
     position::check_position,
     seek::{check_sought, target},
     takeover::{End, Process, ProcessKind, Takeover},
-    tiling::{Tiling, is_tiled},
+    tiling::Tiling,
 };
 use crate::{coverage::Sometimes, exec::ProcessId, oracle::Oracle};
 
@@ -68,6 +68,11 @@ impl LeaseChecker {
     /// When a process dropped its running processor.
     pub fn dropped_at(&self, process: ProcessId) -> Option<u64> {
         self.dropped.get(&process).copied()
+    }
+
+    /// Whether the leases tile the key space, nothing is left over and no request is open; if not, what is wrong.
+    pub fn is_tidy(&self) -> Result<(), String> {
+        is_tidy(&self.leases)
     }
 
     /// All leases.
@@ -146,6 +151,9 @@ impl LeaseChecker {
     ) -> Result<(), Broken> {
         let old = self.leases.get(&new.key).cloned();
         let kind = self.kind(writer.process);
+        if let Some(old) = old.as_ref().filter(|_| kind == ProcessKind::DotNet) {
+            dotnet::overwritten(old, &new, oracle);
+        }
         let mut lease = match (&old, kind) {
             (_, ProcessKind::Environment) => self.edited(old.as_ref(), &new, writer),
             (Some(old), ProcessKind::Operator) => self.commanded(old, &new, writer, oracle, cover)?,
@@ -170,6 +178,10 @@ impl LeaseChecker {
         lease.paused = new.is_paused().then(|| old.as_ref().and_then(|old| old.paused).unwrap_or(writer.now));
         let shape = |lease: &Lease| (lease.range.clone(), lease.document.is_gone());
         self.tiling.changed |= old.as_ref().is_none_or(|old| shape(old) != shape(&lease));
+        if let Some(range) = &lease.range {
+            let was_gone = old.as_ref().is_some_and(|old| old.document.is_gone());
+            dotnet::marked(&mut self.tiling, &self.leases, (was_gone, &new), range, kind, cover);
+        }
         self.leases.insert(new.key.clone(), lease);
         self.check_tiling()
     }
@@ -182,11 +194,16 @@ impl LeaseChecker {
     ) -> Result<Lease, Broken> {
         let range = self.range_of(new);
         let (mut stale, mut sought) = (false, None);
+        let dotnet = self.kind(writer.process) == ProcessKind::DotNet;
+        if dotnet {
+            range.iter().for_each(|range| self.tiling.by_others.push(range.clone()));
+        }
         if let Some(parent) = range.as_ref().and_then(|range| parent_of(&self.leases, new, range, writer.process)) {
             let (token, at) = (parent.document.token.clone(), parent.document.continuation.clone());
             let undone = new.generation() < parent.document.generation();
             let damaged = range.as_ref().is_some_and(|range| self.tiling.is_damaged(range));
-            let differs = (at != new.continuation || undone) && !damaged;
+            // A .NET host begins where it has read to, and knows no seeks.
+            let differs = (at != new.continuation || undone) && !damaged && !dotnet;
             // A host that has lost the parent, or sent this before, cannot know that an operator has moved it.
             let other = parent.holder != Some(writer.process);
             let unaware = parent.sought.is_some_and(|moved| other || writer.sent < moved);
@@ -320,13 +337,13 @@ impl LeaseChecker {
             (_, Some(_)) => Some(writer.sent),
             (_, None) => None,
         };
-        if new.generation() != before.generation() {
+        if new.generation() != before.generation() && kind != ProcessKind::DotNet {
             return Err(("S17", format!("{} changed the generation of lease {token}", self.name(writer.process))));
         }
         if kind == ProcessKind::Host && before.is_paused() && !new.is_paused() {
             return Err(("S17", format!("{} resumed lease {token}", self.name(writer.process))));
         }
-        if new.is_gone() && !before.is_gone() {
+        if new.is_gone() && !before.is_gone() && kind != ProcessKind::DotNet {
             check_sought(old, self.leases.values())?;
         }
         let moved = (&before.owner, before.epoch(), before.session()) != (&new.owner, new.epoch(), new.session());
@@ -335,25 +352,12 @@ impl LeaseChecker {
                 && kind != ProcessKind::DotNet
                 && (new.continuation != before.continuation || new.timestamp != before.timestamp)
             {
-                let message = format!(
-                    "{} wrote lease {token} of {:?}, epoch {}, without holding it",
-                    self.name(writer.process),
-                    before.owner,
-                    before.epoch()
-                );
-                return Err(("S4", message));
+                return Err(not_held(self.name(writer.process), before));
             }
             return Ok(lease);
         }
         if kind != ProcessKind::DotNet && new.epoch() != before.epoch() + 1 {
-            let message = format!(
-                "lease {token} went from {:?} to {:?}, and its epoch from {} to {}",
-                before.owner,
-                new.owner,
-                before.epoch(),
-                new.epoch()
-            );
-            return Err(("S5", message));
+            return Err(wrong_epoch(before, new));
         }
         self.moves += 1;
         let end = self.classify_move(old, new, writer, cover)?;
@@ -445,11 +449,11 @@ impl LeaseChecker {
         Err(("L2", format!("{name} wrote lease {} {} ms after it was dropped", new.token, late / 1000)))
     }
 
-    /// A document was deleted.
+    /// A document was deleted. What an operator sought in it does not count any more if a .NET host deleted it.
     ///
     /// # Errors
     /// The rule that this breaks.
-    pub fn deleted(&mut self, key: &DocumentKey, writer: Writer) -> Result<(), Broken> {
+    pub fn deleted(&mut self, key: &DocumentKey, writer: Writer, oracle: &mut Oracle) -> Result<(), Broken> {
         let Some(old) = self.leases.remove(key) else { return Ok(()) };
         self.tiling.changed = true;
         let (token, kind) = (old.document.token.clone(), self.kind(writer.process));
@@ -464,6 +468,10 @@ impl LeaseChecker {
             }
             return Ok(());
         }
+        if kind == ProcessKind::DotNet {
+            dotnet::deleted(&old, &self.leases, &mut self.tiling, oracle);
+            return self.check_tiling();
+        }
         let duplicate = self.leases.values().any(|lease| lease.document.token == token);
         let own = self.processes.get(&writer.process).map_or(0, |process| process.expiration);
         let expiration = old.document.promise().map_or(own, |millis| millis * 1000);
@@ -472,7 +480,8 @@ impl LeaseChecker {
             let message = format!("{} deleted lease {token} of {:?}", self.name(writer.process), old.document.owner);
             return Err(("S4", message));
         }
-        if !duplicate {
+        // A tombstone was checked when it became one; one that a .NET host made has only the mark of a seek.
+        if !duplicate && !old.document.is_gone() {
             check_sought(&old, self.leases.values())?;
         }
         self.check_tiling()
@@ -484,17 +493,5 @@ impl LeaseChecker {
         }
         let ranges: Vec<(&str, KeyRange)> = ranges(&self.leases).collect();
         self.tiling.check(&ranges)
-    }
-
-    /// Whether the leases tile the key space, nothing is left over and no request is open; if not, what is wrong.
-    pub fn is_tidy(&self) -> Result<(), String> {
-        if let Some(lease) = self.leases.values().find(|lease| lease.document.is_gone()) {
-            return Err(format!("the tombstone of lease {} is left", lease.document.token));
-        }
-        is_tiled(&mut ranges(&self.leases).collect::<Vec<_>>())?;
-        match self.leases.values().find(|lease| lease.document.requested_by().is_some()) {
-            Some(lease) => Err(format!("the request for lease {} is left", lease.document.token)),
-            None => Ok(()),
-        }
     }
 }

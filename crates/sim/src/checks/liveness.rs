@@ -72,6 +72,12 @@ pub async fn quiet_phase(sim: &Arc<Simulation>, writer: &mut Writer) {
     let late = (2 * expiration + sim.scenario.network.timeout).max(hanging + long_calls(sim));
     let aftermath = sim.scenario.chaos + late;
     sim.exec.sleep_until(aftermath * 1000).await;
+    // A command that was given before the quiet phase still moves leases. One that waits for an answer in vain moves none.
+    let commands = until(sim, limit, || match *sim.commands.lock() {
+        0 => Ok(()),
+        running => Err(format!("{running} commands are being carried out")),
+    });
+    drop(commands.await);
     if !report(sim, "L3", "the leases do not stay balanced", until(sim, limit, || balance(sim)).await) {
         return;
     }

@@ -6,6 +6,7 @@
 //! Nothing here uses the processor's own code for leases: documents, ranges and positions are read independently.
 
 pub mod deliveries;
+pub mod dotnet;
 pub mod key_range;
 pub mod lease;
 pub mod lease_checker;

@@ -55,14 +55,16 @@ pub fn start(sim: &Arc<Simulation>) {
 struct Seen {
     document: LeaseDocument,
     body: Value,
-    etag: ETag,
+    /// None for a lease that a .NET host has just created.
+    etag: Option<ETag>,
 }
 
 /// A lease that a neighbour works on.
 #[derive(Debug)]
 struct Owned {
     seen: Seen,
-    range: FeedRange,
+    /// What it reads; none for a .NET host, which asks each time.
+    range: Option<FeedRange>,
     /// Where to read on.
     position: Option<String>,
     renewed: u64,
@@ -166,17 +168,14 @@ impl Neighbour {
 
     async fn balance(&mut self) {
         let Ok(items) = self.leases.list(PROCESSOR).await else { return };
-        let mut all = Vec::new();
-        for item in items {
-            let Ok(body) = serde_json::from_slice::<Value>(&item.body) else { continue };
-            let Some(document) = LeaseDocument::parse(&item.body) else { continue };
-            all.push(Seen { document, body, etag: item.etag.clone() });
-        }
+        let all = if self.is_dotnet() { self.dotnet_leases(&items) } else { Some(previous::leases(&items)) };
+        let Some(all) = all else { return };
         let now = self.now();
         for seen in &all {
-            let entry = self.observed.entry(seen.document.key.clone()).or_insert_with(|| (seen.etag.clone(), now));
-            if entry.0 != seen.etag {
-                *entry = (seen.etag.clone(), now);
+            let Some(etag) = &seen.etag else { continue };
+            let entry = self.observed.entry(seen.document.key.clone()).or_insert_with(|| (etag.clone(), now));
+            if entry.0 != *etag {
+                *entry = (etag.clone(), now);
             }
         }
         self.avoided.retain(|_, until| *until > now);
@@ -198,28 +197,29 @@ impl Neighbour {
     }
 
     async fn take(&mut self, seen: &Seen) {
+        if self.is_dotnet() {
+            return self.dotnet_take(seen).await;
+        }
         let mut body = seen.body.clone();
         body["Owner"] = json!(self.name);
-        if !self.is_dotnet() {
-            self.stamp_take(&mut body, &seen.document);
-        }
+        self.stamp_take(&mut body, &seen.document);
         let range = self.sim.leases.lock().by_token(&seen.document.token).and_then(|lease| lease.range.clone());
         let Some(range) = range.and_then(|range| range.to_string().parse::<FeedRange>().ok()) else { return };
-        let Some(seen) = self.write(body, &seen.etag).await else { return };
+        let Some(seen) = self.write(body, seen.etag.clone()).await else { return };
         let position = seen.document.continuation.clone();
         let (now, key) = (self.now(), seen.document.key.clone());
-        self.owned.insert(key, Owned { seen, range, position, renewed: now, polls_at: now });
+        self.owned.insert(key, Owned { seen, range: Some(range), position, renewed: now, polls_at: now });
     }
 
     /// Writes a lease with a fresh timestamp; none if it was not written.
-    async fn write(&mut self, mut body: Value, etag: &ETag) -> Option<Seen> {
+    async fn write(&mut self, mut body: Value, if_match: Option<ETag>) -> Option<Seen> {
         body["timestamp"] = json!(timestamp::format(wall_at(self.now()).as_millis()));
         let bytes = Bytes::from(body.to_string());
         let document = LeaseDocument::parse(&bytes)?;
         let key = self.item_key(&document)?.partition_key;
-        let write = Write::Replace { body: bytes, if_match: Some(etag.clone()) };
+        let write = Write::Replace { body: bytes, if_match };
         let written = self.leases.backend().write(Batch::single(Some(key), write)).await.ok()?;
-        let etag = written.into_value().into_iter().next()?.etag?;
+        let etag = written.into_value().into_iter().next()?.etag;
         Some(Seen { document, body, etag })
     }
 
@@ -230,13 +230,13 @@ impl Neighbour {
     }
 
     /// Changes an owned lease. After a conflict or a timeout it reads the document and continues if it is still its
-    /// own: by the owner's name (.NET), or by owner, epoch and session. Returns whether it is still owned.
+    /// own, by owner, epoch and session. Returns whether it is still owned.
     async fn update(&mut self, key: &DocumentKey, change: impl Fn(&mut Value)) -> bool {
         for _ in 0..3 {
             let Some(owned) = self.owned.get(key) else { return false };
             let (mut body, etag, before) = (owned.seen.body.clone(), owned.seen.etag.clone(), owned.seen.clone());
             change(&mut body);
-            if let Some(seen) = self.write(body, &etag).await {
+            if let Some(seen) = self.write(body, etag).await {
                 let now = self.now();
                 if let Some(owned) = self.owned.get_mut(key) {
                     (owned.seen, owned.renewed) = (seen, now);
@@ -253,7 +253,7 @@ impl Neighbour {
                 return false;
             };
             if let Some(owned) = self.owned.get_mut(key) {
-                owned.seen = Seen { document, body, etag: item.etag.clone() };
+                owned.seen = Seen { document, body, etag: Some(item.etag.clone()) };
             }
         }
         true
@@ -261,25 +261,29 @@ impl Neighbour {
 
     fn is_mine(&self, now: &LeaseDocument, before: &LeaseDocument) -> bool {
         let owner = now.owner.as_deref() == Some(self.name.as_str());
-        owner && (self.is_dotnet() || now.epoch() == before.epoch() && now.session() == before.session())
+        owner && now.epoch() == before.epoch() && now.session() == before.session()
     }
 
     async fn renew(&mut self, key: &DocumentKey) {
         let due = |owned: &Owned| self.now() >= owned.renewed + self.timing.renew * 1000;
-        if self.owned.get(key).is_some_and(due) {
-            self.update(key, |_| ()).await;
-            self.grant_if_requested(key).await;
+        if !self.owned.get(key).is_some_and(due) {
+            return;
         }
+        if self.is_dotnet() {
+            return self.dotnet_renew(key).await;
+        }
+        self.update(key, |_| ()).await;
+        self.grant_if_requested(key).await;
     }
 
     /// Gives a lease up; `to` is the host that it is granted to.
     async fn release(&mut self, key: &DocumentKey, to: Option<&str>) {
-        let dotnet = self.is_dotnet();
+        if self.is_dotnet() {
+            return self.dotnet_end(key).await;
+        }
         let change = |body: &mut Value| {
             body["Owner"] = to.map_or(Value::Null, |to| json!(to));
-            if !dotnet {
-                previous::stamp_release(body);
-            }
+            previous::stamp_release(body);
         };
         self.update(key, change).await;
         self.owned.remove(key);
@@ -297,11 +301,20 @@ impl Neighbour {
             Some(token) => StartFrom::Continuation(Continuation::from_token(token.clone())),
             None => StartFrom::Beginning,
         };
+        let range = match &owned.range {
+            Some(range) => Some(range.clone()),
+            None => self.dotnet_range(&owned.seen).await,
+        };
+        let Some(range) = range else { return self.dotnet_split(key).await };
         let plan = &self.sim.scenario.processor;
         let mode = if plan.all_versions { Mode::AllVersions } else { Mode::LatestVersion };
-        let request = ReadChanges::new(owned.range.clone(), start).mode(mode).max_items(plan.max_items);
+        let request = ReadChanges::new(range, start).mode(mode).max_items(plan.max_items);
         let token = owned.seen.document.token.clone();
-        let page = self.feed.backend().read_changes(request).await;
+        let backend = self.feed.backend();
+        let page = match self.is_dotnet() {
+            true => self.sent(|| backend.read_changes(request.clone())).await,
+            false => backend.read_changes(request).await,
+        };
         let idle = self.now() + plan.poll * 1000;
         match page {
             Ok(page) => {
@@ -316,11 +329,18 @@ impl Neighbour {
                     owned.position = Some(position.clone());
                     owned.polls_at = if empty { idle } else { 0 };
                 }
-                if !empty {
+                if !empty && self.is_dotnet() {
+                    self.dotnet_checkpoint(key).await;
+                } else if !empty {
                     self.update(key, |body| body["ContinuationToken"] = json!(position)).await;
                     self.grant_if_requested(key).await;
                 }
             }
+            Err(error) if self.is_dotnet() => match error.kind() {
+                ErrorKind::RangeGone => self.dotnet_split(key).await,
+                // The next cycle may acquire it again.
+                _ => self.dotnet_end(key).await,
+            },
             Err(error) if error.kind() == ErrorKind::RangeGone => {
                 // Splitting is left to hosts of ours.
                 self.avoided.insert(token, u64::MAX);

@@ -4,10 +4,21 @@
 
 use std::collections::BTreeMap;
 
+use changefeed_core::Item;
 use serde_json::{Value, json};
 
 use super::{Action, Neighbour, Seen};
 use crate::checks::lease_document::{DocumentKey, LeaseDocument};
+
+/// Leases as they are stored.
+pub(super) fn leases(items: &[Item]) -> Vec<Seen> {
+    let seen = |item: &Item| {
+        let body = serde_json::from_slice(&item.body).ok()?;
+        let document = LeaseDocument::parse(&item.body)?;
+        Some(Seen { document, body, etag: Some(item.etag.clone()) })
+    };
+    items.iter().filter_map(seen).collect()
+}
 
 impl Neighbour {
     pub(super) fn previous_actions(&self, all: &[Seen]) -> Vec<Action> {
@@ -67,7 +78,7 @@ impl Neighbour {
         // A request is no renewal: the owner's timestamp stays.
         let bytes = bytes::Bytes::from(body.to_string());
         let Some(key) = self.item_key(&seen.document) else { return };
-        let write = changefeed_core::Write::Replace { body: bytes, if_match: Some(seen.etag.clone()) };
+        let write = changefeed_core::Write::Replace { body: bytes, if_match: seen.etag.clone() };
         let batch = changefeed_core::Batch::single(Some(key.partition_key), write);
         // An earlier request says nothing about this one, whose answer may be lost.
         self.requests.insert(seen.document.key.clone(), self.now());
@@ -78,9 +89,6 @@ impl Neighbour {
 
     /// Grants a lease to the host that requested it.
     pub(super) async fn grant_if_requested(&mut self, key: &DocumentKey) {
-        if self.is_dotnet() {
-            return;
-        }
         let requested = self.owned.get(key).and_then(|owned| owned.seen.document.requested_by().map(str::to_owned));
         if let Some(to) = requested.filter(|to| *to != self.name) {
             self.release(key, Some(&to)).await;

@@ -336,6 +336,22 @@ impl Apply<'_> {
         // A .NET host needs some cycles of 13 s to do anything.
         self.scenario.chaos = chaos.max(200_000);
         self.scenario.workload.pause = self.scenario.workload.pause.max(self.scenario.chaos / 600);
+        if kind == NeighbourKind::DotNet && self.rng.chance(300) {
+            self.tombstones();
+        }
+    }
+
+    /// Splits while deletes are refused: .NET hosts acquire the tombstones that are left, and split them again when their
+    /// children are split.
+    fn tombstones(&mut self) {
+        let (begin, length) = (self.rng.below(self.scenario.chaos / 2), self.rng.between(60_000, 120_000));
+        let kind = StoreFault::NoDeletes;
+        let kind = FaultKind::StoreFault { store: Store::Leases, host: None, kind, length };
+        self.scenario.faults.push(Fault { at: begin, kind });
+        for _ in 0..self.rng.between(2, 5) {
+            let (at, kind) = (begin + self.rng.below(length), FaultKind::Split { pick: self.rng.number() });
+            self.scenario.faults.push(Fault { at, kind });
+        }
     }
 
     fn legacy(&mut self) {
