@@ -57,10 +57,10 @@ pub(crate) enum Start {
 }
 
 impl<'a> Bootstrap<'a> {
-    /// That of a host that runs.
+    /// That of a host that runs; leases that it creates are not paused.
     pub(crate) fn of(context: &'a HostContext) -> Self {
-        let HostContext { name, store, monitored, runtime, options, mode, paused, .. } = context;
-        Self { name, store, monitored, runtime, start: &options.start, mode: *mode, paused: paused.get() }
+        let HostContext { name, store, monitored, runtime, options, mode, .. } = context;
+        Self { name, store, monitored, runtime, start: &options.start, mode: *mode, paused: false }
     }
 
     /// Runs as [`Bootstrap::run`] does, and again while a store is unavailable or throttled, until `timeout` has passed.
