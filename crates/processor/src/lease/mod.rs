@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod host_context;
 mod in_progress;
 pub(crate) mod interrupts;
+mod listing;
 pub(crate) mod loss;
 mod pages;
 pub(crate) mod parsed;
