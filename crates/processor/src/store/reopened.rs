@@ -57,6 +57,7 @@ impl ReopenedBackend {
         if !answer.as_ref().is_err_and(|error| is_missing(error.kind())) {
             return Ok(false);
         }
+        crate::planted!(ReplacementIgnored => return Ok(false));
         let found = match self.replacements.of(&Container::new(Arc::clone(of)), Keys::Same).await {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(false),
