@@ -23,6 +23,10 @@ const FORGET_AFTER: u32 = 20;
 /// The time that passes at least before a sighting is forgotten, however short the patience is.
 const MIN_MEMORY: Duration = Duration::from_secs(600);
 
+/// How long a proof lasts that this is still the container that was opened: one metadata request in this time, at most, for
+/// a container without changes.
+const PROOF_LASTS: Duration = Duration::from_secs(60);
+
 /// What is done about positions that are ahead of the feed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
@@ -61,6 +65,8 @@ pub(crate) struct Positions {
     confirmed: BTreeMap<FeedRange, (u64, Timestamp)>,
     /// Positions that were found ahead. Readers of one range may be at different ones.
     ahead: BTreeMap<(FeedRange, u64), Sighting>,
+    /// When it was last known that the container with this name is the one that was opened.
+    proven: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +84,17 @@ impl Positions {
             Some(_) => {}
             None => drop(self.confirmed.insert(range.clone(), (newest, at))),
         }
+    }
+
+    /// Records that the container was known to be the one that was opened.
+    pub(crate) fn prove(&mut self, at: Timestamp) {
+        self.proven = Some(at);
+    }
+
+    /// Whether it was not known for long: another container may have got the name and, by chance, as many changes.
+    pub(crate) fn is_unproven(&mut self, at: Timestamp) -> bool {
+        let proven = *self.proven.get_or_insert(at);
+        at < proven || at >= proven.saturating_add(PROOF_LASTS)
     }
 
     /// Judges the position that a page was read from.
@@ -197,6 +214,19 @@ mod tests {
         assert_eq!(positions.judge(&range, told(20, 12, 61), POLICY), expected);
         // Later as well: from the same moment.
         assert_eq!(positions.judge(&range, told(20, 12, 120), POLICY), expected);
+    }
+
+    #[test]
+    fn the_container_is_proven_once_in_a_while() {
+        let mut positions = Positions::default();
+        assert!(!positions.is_unproven(at(100)), "it was just opened");
+        assert!(!positions.is_unproven(at(159)));
+        assert!(positions.is_unproven(at(160)));
+        assert!(positions.is_unproven(at(161)), "until it is proven");
+        positions.prove(at(161));
+        assert!(!positions.is_unproven(at(220)));
+        assert!(positions.is_unproven(at(221)));
+        assert!(positions.is_unproven(at(90)), "the clock was put back");
     }
 
     #[test]

@@ -102,8 +102,13 @@ impl CosmosContainer {
             other => other?,
         };
         let page = self.page(request, page, etag)?;
-        if is_doubtful(&request.start, &page.answer) {
+        let (now, is_empty) = (self.options.time().wall(), page.answer.changes.is_empty());
+        let unproven = is_empty && self.positions.lock().is_unproven(now);
+        if unproven || is_doubtful(&request.start, &page.answer) {
             self.check_identity().await?;
+        }
+        if unproven || !is_empty {
+            self.positions.lock().prove(now);
         }
         Ok(page)
     }
@@ -307,8 +312,8 @@ fn source_text(error: &Error) -> String {
     text
 }
 
-/// Whether an empty page may come from another container that has got the name of this one: it begins there, or the feed
-/// ends before the position. A page with items shows whose they are.
+/// Whether an empty page may well come from another container that has got the name of this one: it begins there, or the
+/// feed ends before the position. A page with items shows whose they are.
 fn is_doubtful(start: &StartFrom, page: &ChangePage) -> bool {
     let StartFrom::Continuation(after) = start else { return page.changes.is_empty() };
     page.changes.is_empty() && lsn_of(after).is_some_and(|position| page.newest_lsn.get() < position)

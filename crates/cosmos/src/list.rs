@@ -164,6 +164,7 @@ impl CosmosContainer {
             Ok(Some((page, pages.to_continuation_token()?)))
         };
         let Some((page, next)) = self.call(call, "list the items of", &self.budgets.items, listing).await? else {
+            self.check_identity().await?;
             return Ok(Response::free(ItemPage::default()));
         };
         let charge = self.charge_of(call, &page.diagnostics())?;
@@ -173,7 +174,14 @@ impl CosmosContainer {
             let body = Bytes::from(Box::<str>::from(row).into_string());
             body::item(body, Lsn::ZERO)
         });
-        let items = items.collect::<Result<Vec<_>>>()?;
+        let items: Vec<Item> = items.collect::<Result<_>>()?;
+        // The service lists another container that has got the name.
+        if items.iter().any(|item| item.rid.container_part() != Some(self.identity.container)) {
+            return Err(self.replaced());
+        }
+        if items.is_empty() && is_last && request.after.is_none() {
+            self.check_identity().await?;
+        }
         Ok(Response::new(ItemPage { items, cursors: Vec::new(), next }, charge))
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     options::{Checkpoint, Options, default_poll_interval},
     processor::Processor,
     runtime::{Runtime, TokioRuntime},
-    store::reopened::ReopenedBackend,
+    store::{reopened::ReopenedBackend, replacement::Replacements},
 };
 
 impl Processor {
@@ -194,7 +194,8 @@ impl<M, C> ProcessorBuilder<M, C> {
         self
     }
 
-    /// Sets how long [`Running::stop`](crate::Running::stop) may take. Default: 30 s.
+    /// Sets how long [`Running::stop`](crate::Running::stop) may take. For as long the delegate calls are waited for that run
+    /// when the monitored container was deleted and created again. Default: 30 s.
     pub fn stop_deadline(mut self, deadline: Duration) -> Self {
         self.options.stop_deadline = deadline;
         self
@@ -363,14 +364,18 @@ impl<M, C> ProcessorBuilder<M, C> {
                 format!("host-{}", Session::new(None, self.runtime.clone().unwrap_or_else(TokioRuntime::new).random()))
             }
         };
+        let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
+        let replacements = Replacements::new(&runtime, self.options.read_timeout);
+        let (leases, leases_replaced) = ReopenedBackend::container(&self.leases, &replacements);
         if let Some(letters) = &mut self.options.dead_letter {
-            letters.container = ReopenedBackend::container(&letters.container);
+            (letters.container, _) = ReopenedBackend::container(&letters.container, &replacements);
         }
         Ok(Processor {
             name: self.name.into(),
             instance,
             monitored: Arc::new(Mutex::new(self.monitored)),
-            leases: ReopenedBackend::container(&self.leases),
+            leases,
+            leases_replaced,
             mode: self.mode,
             options: self.options,
             delegate: Arc::new(Closure::<F, I, C>(delegate, PhantomData)),

@@ -126,6 +126,11 @@ impl HealthRecord {
             self.gauges.host_ended();
         }
         self.host = state;
+        self.forget_leases();
+    }
+
+    /// The leases so far do not count any more.
+    pub(crate) fn forget_leases(&mut self) {
         for (health, _) in std::mem::take(&mut self.leases).values() {
             self.gauges.moved(Some(health.condition()), None);
         }

@@ -3,21 +3,24 @@
 
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
-use changefeed_core::{Container, ErrorKind, Result};
+use changefeed_core::{Container, Error, ErrorKind, Result};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::{
-    host::{Host, audit::changed_is_fine},
-    join::join_bounded,
+    host::Host,
     launch::{Launch, Origin, Prepared, START_GRACE, Takeover},
-    lease::store::LeaseStore,
+    lease::{
+        prefix::{LeasePrefix, LeaseToken},
+        store::LeaseStore,
+    },
     notification::{Failure, Notification},
     notifier::Notifier,
+    retired_host::RetiredHost,
     runtime::{BoxFuture, panic_message},
-    store::presence::Presence,
+    store::{presence::Presence, replacement::is_missing},
 };
 
 /// Runs hosts until the processor is stopped.
@@ -55,41 +58,74 @@ impl HostTask {
 
     /// Runs a host until it is stopped, and another one whenever the monitored container was deleted and created again.
     async fn run_hosts(&self, first: Prepared) {
-        let mut next = Some(first);
+        let (mut next, mut retired) = (Some(first), Vec::new());
         while let Some(prepared) = next.take() {
             let Prepared { context, monitored, presence } = prepared;
-            let (store, signals) = (Arc::clone(&context.store), context.signals.clone());
-            let mut host = Box::pin(Host::new(context).run());
+            let (store, signals, notifier) =
+                (Arc::clone(&context.store), context.signals.clone(), context.notifier.clone());
+            let mut host: BoxFuture<'static, ()> = Box::pin(Host::new(context).run());
             let replacement = tokio::select! {
                 biased;
-                () = &mut host => return,
+                () = &mut host => break,
                 replacement = self.replacement(&monitored, &presence) => replacement,
             };
-            // Calls that run are waited for, however long: nobody can deliver their changes again.
+            let name = replacement.identity().container_name.clone();
+            self.launch.notifier.notify(Notification::ContainerReplaced { name });
             signals.stop.cancel();
-            host.await;
-            next = self.follow(replacement, &store).await;
+            let old = RetiredHost::new(&self.launch, host, monitored, store, notifier);
+            self.wait_for_calls(&old).await;
+            next = self.follow(replacement, &old.store).await;
+            if let Some(prepared) = &next {
+                old.replaced_by(prepared.context.store.prefix());
+            }
+            retired.push(old);
+        }
+        for old in retired {
+            old.join().await;
         }
     }
 
     /// Waits until another container has the name of the monitored one.
     async fn replacement(&self, monitored: &Container, presence: &Presence) -> Container {
+        // How often in a row requests did not find the container although it is there.
+        let mut mistaken = 0;
         loop {
             tokio::select! {
                 biased;
                 () = presence.missed() => {}
-                () = self.silence(presence) => {}
+                () = self.silence(presence) => mistaken = 0,
             }
-            let mut failures = 0;
-            loop {
-                match self.launch.reopen(monitored).await {
-                    Ok(Some(found)) => return found,
-                    Ok(None) => break,
-                    // It need not be missing any more when reads fail for another reason, such as a key that was replaced.
-                    Err(_) => failures += 1,
+            if let Some(found) = self.look(monitored).await {
+                return found;
+            }
+            mistaken += 1;
+            self.pause(mistaken).await;
+        }
+    }
+
+    /// Looks for the container that has the name of the monitored one, as long as there is none; returns none if it is the
+    /// monitored one itself. A host that works is stopped only if the same container was found twice.
+    async fn look(&self, monitored: &Container) -> Option<Container> {
+        let (mut failures, mut seen) = (0, None);
+        loop {
+            match self.launch.replacement(monitored).await {
+                Ok(None) => return None,
+                Ok(Some(found)) if seen == Some(found.identity().container) => return Some(found),
+                Ok(Some(found)) => (seen, failures) = (Some(found.identity().container), 0),
+                // It need not be missing any more when reads fail for another reason, such as a key that was replaced.
+                Err(error) => {
+                    (seen, failures) = (None, failures + 1);
+                    self.report_unless_missing(error);
                 }
-                self.pause(failures).await;
             }
+            self.pause(failures.max(1)).await;
+        }
+    }
+
+    /// Reports why the container with the name of the monitored one cannot be found. Reads report that it is missing.
+    fn report_unless_missing(&self, error: Error) {
+        if !is_missing(error.kind()) {
+            self.launch.notifier.notify(Notification::error(None, Failure::Feed(Arc::new(error))));
         }
     }
 
@@ -108,6 +144,28 @@ impl HostTask {
                 return;
             }
         }
+    }
+
+    /// Waits for the delegate calls of a host whose container was deleted: nobody can deliver their changes again. Those that
+    /// take longer than a stop may are reported and not waited for, since everything else would wait with them.
+    async fn wait_for_calls(&self, old: &RetiredHost) {
+        let Launch { runtime, options, signals, notifier, .. } = &self.launch;
+        tokio::select! {
+            biased;
+            () = old.ended() => return,
+            () = signals.stop.cancelled() => return,
+            () = runtime.sleep(options.stop_deadline) => {}
+        }
+        let leases = notifier.record().lock().leases();
+        let leases: Vec<&str> = leases.iter().map(LeaseToken::as_str).collect();
+        let message = format!(
+            "{:?} after the monitored container was found deleted, calls for these leases of it still run: {}; they go on \
+             beside those for the new container",
+            options.stop_deadline,
+            leases.join(", ")
+        );
+        let error = Arc::new(Error::new(ErrorKind::Timeout, message));
+        notifier.notify(Notification::error(None, Failure::Balancer(error)));
     }
 
     /// Prepares a host for the container that replaces the monitored one, unless the processor is stopped. A stop waits for
@@ -136,26 +194,16 @@ impl HostTask {
 
     /// Prepares a host for the container that replaces the monitored one, however often that fails; none at a stop.
     async fn go_on_with(&self, replacement: Container, old: &LeaseStore) -> Option<Prepared> {
-        let Launch { notifier, mode, options, signals, paused, .. } = &self.launch;
-        let name = replacement.identity().container_name.clone();
-        notifier.notify(Notification::ContainerReplaced { name });
+        let Launch { notifier, signals, .. } = &self.launch;
         let (mut monitored, mut failures) = (replacement, 0);
         loop {
-            let preparing = async {
-                paused.listed(&old.list().await?);
-                let origin = Origin::replacement(&monitored, &options.start, *mode, paused.get()).await?;
-                self.launch.prepare(&monitored, &origin, Takeover::AfterExpiration).await
-            };
-            let error = match preparing.await {
+            let error = match self.prepare(&monitored, old).await {
                 Ok(prepared) => {
                     *self.monitored.lock() = monitored;
-                    // Only now: until then they say whether the processor is paused.
-                    delete_free_leases(old).await.unwrap_or_else(|error| tracing::debug!(%error, "old leases stay"));
                     return Some(prepared);
                 }
                 Err(error) => error,
             };
-            let gone = error.kind() == ErrorKind::ContainerNotFound;
             notifier.notify(Notification::error(None, Failure::Balancer(Arc::new(error))));
             failures += 1;
             tokio::select! {
@@ -163,10 +211,27 @@ impl HostTask {
                 () = signals.stop.cancelled() => return None,
                 () = self.pause(failures) => {}
             }
-            if gone && let Ok(Some(found)) = self.launch.reopen(&monitored).await {
-                monitored = found;
+            // Whatever has failed: it may have been replaced as well, and not every error says so.
+            match self.launch.replacement(&monitored).await {
+                Ok(Some(found)) => monitored = found,
+                Ok(None) => {}
+                Err(error) => self.report_unless_missing(error),
             }
         }
+    }
+
+    async fn prepare(&self, monitored: &Container, old: &LeaseStore) -> Result<Prepared> {
+        let Launch { name, paused, .. } = &self.launch;
+        let origin = if LeasePrefix::new(name, monitored.identity())? == *old.prefix() {
+            // An answer that was out of date had led away from it.
+            Origin::First
+        } else {
+            let replaced = paused.replaced();
+            let listing = old.list().await?;
+            paused.listed(&listing, replaced);
+            Origin::Replacement { paused: paused.beside(&listing) }
+        };
+        self.launch.prepare(monitored, origin, Takeover::AfterExpiration).await
     }
 
     async fn pause(&self, failures: u32) {
@@ -174,22 +239,6 @@ impl HostTask {
         let pause = options.store_retry.after(failures, runtime.random()).min(options.timing.acquire);
         runtime.sleep(pause).await;
     }
-}
-
-/// Deletes leases of a container that does not exist any more, unless a host owns them; other hosts do the same. Hosts that
-/// have not noticed see a hole in the key space, and look at the container.
-async fn delete_free_leases(store: &LeaseStore) -> Result<()> {
-    let prefix = store.prefix();
-    for id in [prefix.info_id(), prefix.time_id()] {
-        let field = store.partition_key_field(&id);
-        if let Some(item) = store.read_raw(&id, field.as_deref()).await? {
-            changed_is_fine(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;
-        }
-    }
-    let listing = store.list().await?;
-    let free = listing.leases.iter().filter(|lease| lease.document.owner.is_none());
-    let deleting = free.map(|lease| -> BoxFuture<'_, _> { Box::pin(store.delete(lease)) });
-    join_bounded(deleting.collect()).await.into_iter().try_for_each(changed_is_fine)
 }
 
 /// Notes the death of a host whose task is dropped.

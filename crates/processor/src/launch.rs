@@ -1,16 +1,15 @@
 //! Prepares the host of a processor: when it starts, and again for a monitored container that was created again.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Container, Continuation, Error, ErrorKind, Lsn, Mode, ReadChanges, Result, StartFrom};
-use futures_util::FutureExt;
+use changefeed_core::{Container, Continuation, Lsn, Mode, ReadChanges, Result, StartFrom};
 
 use crate::{
     delegate::Delegate,
     delivery::dead_letter::DeadLetter,
     host::bootstrap::Bootstrap,
     lease::{
-        host_context::{HostContext, LastPaused, StopReport},
+        host_context::{HostContext, KnownStartPositions, LastPaused, StopReport},
         prefix::LeasePrefix,
         session::Session,
         signals::Signals,
@@ -25,10 +24,11 @@ use crate::{
     store::{
         charged::{ChargedBackend, Waits},
         presence::Presence,
+        replacement::{Keys, Replacements},
         retry::RetryBackend,
         timeout::{Limits, TimeoutBackend},
     },
-    tools::control::Control,
+    tools::control::{Control, refuses_position},
 };
 
 /// For so long a start repeats a single request: it may be one under the bootstrap lock, which becomes stale. Then all of the
@@ -48,37 +48,28 @@ pub(crate) enum Takeover {
 }
 
 /// Where leases begin that do not exist yet.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    start: StartFrom,
-    /// Whether nobody may work on them until an operator resumes them.
-    paused: bool,
-    /// Whether the container was created while the processor ran: nothing in it may be left out.
-    replaces: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Where the user says: the processor starts.
+    First,
+    /// At the beginning: the container was created while the processor ran, and all that is in there came after its start.
+    Replacement {
+        /// Whether nobody may work on them until an operator resumes them.
+        paused: bool,
+    },
 }
 
 impl Origin {
-    /// Those of a processor that starts.
-    pub(crate) fn first(start: &StartFrom) -> Self {
-        Self { start: start.clone(), paused: false, replaces: false }
-    }
-
-    /// Those in a container that was created while the processor ran: all that is in there came after its start.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub(crate) async fn replacement(
-        monitored: &Container,
-        start: &StartFrom,
-        mode: Mode,
-        paused: bool,
-    ) -> Result<Self> {
-        let start = match (start, mode) {
-            (StartFrom::Time(time), _) => StartFrom::Time(*time),
-            (_, Mode::AllVersions) => first_version(monitored).await?,
-            (StartFrom::Beginning | StartFrom::Now | StartFrom::Continuation(_), _) => StartFrom::Beginning,
-        };
-        Ok(Self { start, paused, replaces: true })
+    /// The position for a processor that begins at `start`.
+    async fn start(self, monitored: &Container, start: &StartFrom, mode: Mode) -> Result<StartFrom> {
+        if self == Self::First {
+            return Ok(start.clone());
+        }
+        match (start, mode) {
+            (StartFrom::Time(time), _) => Ok(StartFrom::Time(*time)),
+            (_, Mode::AllVersions) => first_version(monitored).await,
+            (StartFrom::Beginning | StartFrom::Now | StartFrom::Continuation(_), _) => Ok(StartFrom::Beginning),
+        }
     }
 }
 
@@ -90,17 +81,11 @@ async fn first_version(monitored: &Container) -> Result<StartFrom> {
         let request = ReadChanges::new(physical.range, first.clone()).mode(Mode::AllVersions).max_items(1);
         match monitored.read_changes(request).await {
             Ok(_) => {}
-            Err(error) if may_be_answered_later(error.kind()) => return Err(error),
-            Err(_) => return Ok(StartFrom::Now),
+            Err(error) if refuses_position(error.kind()) => return Ok(StartFrom::Now),
+            Err(error) => return Err(error),
         }
     }
     Ok(first)
-}
-
-/// Whether a request that failed says nothing about the position that it asked for.
-fn may_be_answered_later(kind: ErrorKind) -> bool {
-    let gone = matches!(kind, ErrorKind::RangeGone | ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound);
-    kind.is_transient() || gone || kind == ErrorKind::Forbidden
 }
 
 /// What a host is made of, apart from the container that it monitors.
@@ -112,6 +97,8 @@ pub(crate) struct Launch {
     pub(crate) options: Options,
     pub(crate) delegate: Arc<dyn Delegate>,
     pub(crate) runtime: Arc<dyn Runtime>,
+    /// Of all hosts together: calls for a deleted container count, too.
+    pub(crate) limits: HostLimits,
     pub(crate) notifier: Notifier,
     pub(crate) span: tracing::Span,
     /// Those of the user.
@@ -130,39 +117,27 @@ pub(crate) struct Prepared {
 }
 
 impl Launch {
-    /// The container of the same store that has the name now; none if it is still this one. In another store, positions and
-    /// leases are not this processor's.
+    /// The container that has the name of the monitored one now, if that was deleted; none if it is there.
     ///
     /// # Errors
-    /// `ContainerNotFound` if there is none, `Timeout`, and those of the store.
-    pub(crate) async fn reopen(&self, monitored: &Container) -> Result<Option<Container>> {
-        let error = |kind, problem: &str| {
-            Error::new(kind, format!("open container {} again: {problem}", monitored.identity().container_name))
-        };
-        let opening = AssertUnwindSafe(monitored.reopen()).catch_unwind();
-        let opened = tokio::select! {
-            biased;
-            opened = opening => opened.unwrap_or_else(|_| Err(error(ErrorKind::Unavailable, "the store panicked"))),
-            () = self.runtime.sleep(self.options.read_timeout) => Err(error(ErrorKind::Timeout, "no answer")),
-        };
-        let found = match opened {
-            // Nobody can open it by its name.
-            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
-            opened => opened?,
-        };
-        let (old, new) = (monitored.identity(), found.identity());
-        Ok((old.store == new.store && old.container != new.container).then_some(found))
+    /// As for [`Replacements::of`].
+    pub(crate) async fn replacement(&self, monitored: &Container) -> Result<Option<Container>> {
+        self.replacements().of(monitored, Keys::Any).await
+    }
+
+    /// Finds containers that replace others.
+    pub(crate) fn replacements(&self) -> Replacements {
+        Replacements::new(&self.runtime, self.options.read_timeout)
     }
 
     /// Makes sure that the leases exist, with `origin` for those that do not, and prepares a host for them.
     ///
     /// # Errors
     /// `InvalidArgument` if the lease container or its leases do not fit, and those of the stores.
-    pub(crate) async fn prepare(&self, monitored: &Container, origin: &Origin, takeover: Takeover) -> Result<Prepared> {
-        let Self { runtime, notifier, .. } = self;
-        let options = Options { start: origin.start.clone(), ..self.options.clone() };
+    pub(crate) async fn prepare(&self, monitored: &Container, origin: Origin, takeover: Takeover) -> Result<Prepared> {
+        let Self { runtime, limits: host_limits, .. } = self;
+        let (mut options, notifier) = (self.options.clone(), &self.notifier.of_host());
         let limit = options.timing.request();
-        let host_limits = HostLimits::new(&options, runtime);
         let charged =
             |container, waits| ChargedBackend::container(container, host_limits.request_units.as_ref(), waits);
         let leases = TimeoutBackend::new(&self.leases, runtime, Limits::same(limit), notifier, StoreRole::Leases);
@@ -179,24 +154,28 @@ impl Launch {
         let prefix = LeasePrefix::new(&self.name, feed.identity())?;
         // Later a refused request is repeated in the next cycle; here it would fail the start.
         let retry = options.start_timeout.min(REQUEST_RETRY);
+        let retried_feed = RetryBackend::container(&feed, runtime, retry);
+        options.start = origin.start(&retried_feed, &options.start, self.mode).await?;
         let bootstrap = Bootstrap {
             name: &self.name,
             store: &LeaseStore::new(RetryBackend::container(&leases, runtime, retry), prefix.clone())?,
-            monitored: &RetryBackend::container(&feed, runtime, retry),
+            monitored: &retried_feed,
             runtime,
             start: &options.start,
             mode: self.mode,
-            paused: origin.paused,
+            paused: origin == Origin::Replacement { paused: true },
         };
         let process = runtime.process().filter(|_| leases.capabilities().in_process);
         let session = Session::new(process, runtime.random());
         let store = LeaseStore::new(leases.clone(), prefix)?.of_process(session.process());
-        let start_positions = bootstrap.run_within(options.start_timeout).await?;
-        if origin.replaces {
+        let mut start_positions = bootstrap.run_within(options.start_timeout).await?;
+        if origin != Origin::First {
             // Another host may have created them, one that started for the first time on the new container and did not know
             // that the processor ran before.
             let control = Control::new(&self.name, &feed, &leases).runtime(Arc::clone(runtime));
-            control.rewind(&origin.start).await?;
+            if control.rewind(&options.start).await? {
+                start_positions = bootstrap.start_positions().await?.unwrap_or(start_positions);
+            }
         }
         let store = match takeover {
             Takeover::AfterExpiration => store,
@@ -221,9 +200,9 @@ impl Launch {
             mode: self.mode,
             delegate: Arc::clone(&self.delegate),
             dead_letter,
-            limits: host_limits,
+            limits: host_limits.clone(),
             notifier: notifier.clone(),
-            start_positions,
+            start_positions: KnownStartPositions::new(start_positions),
             isolation: Arc::default(),
             signals: self.signals.child(),
             stop_report: self.stop_report.clone(),

@@ -146,6 +146,7 @@ mod notification;
 mod notifier;
 mod options;
 mod processor;
+mod retired_host;
 mod running;
 #[doc(hidden)] // no part of the API: clocks for the simulation and tests
 pub mod runtime;
@@ -182,6 +183,7 @@ pub use self::{
     options::Checkpoint,
     processor::Processor,
     running::Running,
+    store::replacement::replacement,
     tools::{
         control::{
             ArchivedContainer, Control, Import, ImportAction, ImportedLease, LeaseArchive, LeaseRelease, Moved,

@@ -45,6 +45,8 @@ pub enum Mutant {
     StartNotStored,
     /// Holes in the coverage are not repaired.
     HolesNotRepaired,
+    /// Hosts do not use a lease container that was created again.
+    ReplacementIgnored,
     /// A panic inside a store is not reported.
     PanicUnreported,
     /// Items that do not parse are dead-lettered without outage detection.

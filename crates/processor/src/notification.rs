@@ -94,13 +94,16 @@ pub enum Notification {
         /// For how long.
         running: Duration,
     },
-    /// The monitored container was deleted and another one created with its name. The host ends its work on the old one: a
-    /// running delegate call is waited for, a batch that waits for a retry is dropped, since the old container cannot be read
-    /// any more. Then it creates leases for the new one unless there are some, and goes on there from the beginning:
-    /// everything in it is newer than the processor. If
-    /// [`ProcessorBuilder::start_from`](crate::ProcessorBuilder::start_from) names a time, that counts; with all versions it
-    /// goes on from now if the store cannot read them from the beginning. Leases that a new host has created at a later
-    /// position are moved back, unless nothing lies between. If all leases were paused, the new ones are.
+    /// The monitored container was deleted and another one created with its name. The host ends its work on the old one. It
+    /// waits for delegate calls that run, for up to [`ProcessorBuilder::stop_deadline`](crate::ProcessorBuilder::stop_deadline);
+    /// those that take longer are reported as an error and go on beside the calls for the new container. Whatever was not
+    /// given to a delegate yet is dropped, since the old container cannot be read any more. Then the host creates leases for
+    /// the new one unless there are some, and goes on there from the beginning: everything in it is newer than the processor.
+    /// If [`ProcessorBuilder::start_from`](crate::ProcessorBuilder::start_from) names a time, that counts; with all versions
+    /// it goes on from now if the store cannot read them from the beginning. Leases that a new host has created at a later
+    /// position are moved back, unless nothing lies between. If all leases were paused, the new ones are. Leases of both
+    /// containers may have the same tokens: [`Running::owned_leases`](crate::Running::owned_leases) and
+    /// [`Running::health`](crate::Running::health) show the new ones as soon as the host works on them.
     ContainerReplaced {
         /// The name of both.
         name: String,

@@ -1,6 +1,13 @@
 //! Sends notifications: to callbacks, to streams, to the log, to metrics and to the record of the host's health.
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
@@ -27,6 +34,8 @@ pub(crate) struct Notifier {
     metrics: Arc<HostMetrics>,
     /// Fires when nothing more is sent.
     closed: CancellationToken,
+    /// Whether another host counts for the record: leases of two containers can have the same tokens.
+    retired: Arc<AtomicBool>,
 }
 
 impl Notifier {
@@ -38,6 +47,36 @@ impl Notifier {
             record: Arc::default(),
             metrics,
             closed: CancellationToken::new(),
+            retired: Arc::default(),
+        }
+    }
+
+    /// A notifier for one of several hosts that follow one another.
+    pub(crate) fn of_host(&self) -> Self {
+        Self { retired: Arc::default(), ..self.clone() }
+    }
+
+    /// From now on what this host does is no part of the record: its leases are those of a deleted container.
+    pub(crate) fn retire(&self) {
+        let mut record = self.record.lock();
+        self.retired.store(true, Ordering::Release);
+        record.forget_leases();
+    }
+
+    /// A delegate call of this lease begins.
+    pub(crate) fn called(&self, lease: &LeaseToken) {
+        self.record_unless_retired(|record| record.called(lease));
+    }
+
+    /// A delegate call of this lease has succeeded.
+    pub(crate) fn handled(&self, lease: &LeaseToken) {
+        self.record_unless_retired(|record| record.handled(lease));
+    }
+
+    fn record_unless_retired(&self, change: impl FnOnce(&mut HealthRecord)) {
+        let mut record = self.record.lock();
+        if !self.retired.load(Ordering::Acquire) {
+            change(&mut record);
         }
     }
 
@@ -78,7 +117,7 @@ impl Notifier {
     pub(crate) fn notify(&self, notification: Notification) {
         log(&notification);
         self.metrics.notified(&notification);
-        self.record.lock().notified(&notification);
+        self.record_unless_retired(|record| record.notified(&notification));
         for callback in self.callbacks.iter() {
             // A callback that panics is the user's bug; it must not take the host down.
             if std::panic::catch_unwind(AssertUnwindSafe(|| callback(&notification))).is_err() {

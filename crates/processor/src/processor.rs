@@ -26,12 +26,13 @@ use crate::{
         signals::Signals,
         store::LeaseStore,
     },
+    limits::HostLimits,
     metrics::{HostMetrics, health::HealthGauges},
     notifier::{AsyncCallback, Callback, Notifier},
     options::Options,
     running::Running,
     runtime::{BoxFuture, Runtime, TokioRuntime},
-    store::retry::RetryBackend,
+    store::{reopened::ReplacedCount, replacement::is_missing, retry::RetryBackend},
 };
 
 /// A change feed processor, ready to be started. See
@@ -64,6 +65,7 @@ pub struct Processor {
     /// Another one once a host has followed it: see [`Notification::ContainerReplaced`](crate::Notification).
     pub(crate) monitored: Arc<Mutex<Container>>,
     pub(crate) leases: Container,
+    pub(crate) leases_replaced: ReplacedCount,
     pub(crate) mode: Mode,
     pub(crate) options: Options,
     pub(crate) delegate: Arc<dyn Delegate>,
@@ -197,11 +199,12 @@ impl Processor {
             options: self.options.clone(),
             delegate: Arc::clone(&self.delegate),
             runtime: Arc::clone(&runtime),
+            limits: HostLimits::new(&self.options, &runtime),
             notifier: notifier.clone(),
             span: span.clone(),
             signals: signals.clone(),
             stop_report: stop_report.clone(),
-            paused: LastPaused::default(),
+            paused: LastPaused::new(self.leases_replaced.clone()),
         };
         let callbacks = self.async_callbacks.iter().map(|callback| notifier.spawn(&*runtime, Arc::clone(callback)));
         let (callbacks, received): (Vec<_>, Vec<_>) = callbacks.unzip();
@@ -240,17 +243,20 @@ impl Processor {
 
     /// Prepares a host, for the container that has the name of the monitored one now if that was deleted.
     async fn prepare(&self, launch: &Launch, takeover: Takeover) -> Result<Prepared> {
-        let (monitored, start) = (self.monitored(), &self.options.start);
-        let error = match launch.prepare(&monitored, &Origin::first(start), takeover).await {
-            Err(error) if error.kind() == ErrorKind::ContainerNotFound => error,
+        let monitored = self.monitored();
+        let error = match launch.prepare(&monitored, Origin::First, takeover).await {
+            Err(error) if is_missing(error.kind()) => error,
             prepared => return prepared,
         };
-        let Ok(Some(found)) = launch.reopen(&monitored).await else { return Err(error) };
-        let origin = match self.has_started.load(Ordering::Acquire) {
-            true => Origin::replacement(&found, start, self.mode, false).await?,
-            false => Origin::first(start),
+        let found = match launch.replacement(&monitored).await {
+            Ok(Some(found)) => found,
+            // A missing container is better described by the request that did not find it.
+            Ok(None) => return Err(error),
+            Err(other) => return Err(if is_missing(other.kind()) { error } else { other }),
         };
-        let prepared = launch.prepare(&found, &origin, takeover).await?;
+        let has_started = self.has_started.load(Ordering::Acquire);
+        let origin = if has_started { Origin::Replacement { paused: false } } else { Origin::First };
+        let prepared = launch.prepare(&found, origin, takeover).await?;
         *self.monitored.lock() = found;
         Ok(prepared)
     }

@@ -11,10 +11,10 @@ use std::{
 };
 
 use changefeed::{
-    Changes, Context, DeadLetter, Estimator, Explain, Notification, Processor, Scope, Versions,
+    Changes, Context, DeadLetter, Estimator, Explain, Notification, Processor, Running, Scope, Versions,
     core::{ErrorKind, StartFrom},
 };
-use shop::{Notifications, Order, Seen, Shop, pass, until, until_async};
+use shop::{Gate, Notifications, Order, Seen, Shop, pass, until, until_async};
 
 #[tokio::test(start_paused = true)]
 async fn a_monitored_container_that_is_created_again_is_delivered_from_its_beginning() {
@@ -271,6 +271,70 @@ async fn a_stop_while_the_host_looks_for_the_container_ends_it() {
     running.stop().await.expect("stop");
 }
 
+/// Starts a host whose calls for the first version of orders in the first range wait at the gate.
+async fn start_with_a_long_call(shop: &Shop, gate: &Gate, seen: &Seen, notifications: &Notifications) -> Running {
+    let builder = shop.processor("a").stop_deadline(Duration::from_secs(10)).on_notification(notifications.listen());
+    let (gate, own) = (gate.clone(), seen.clone());
+    let processor = builder.build(move |changes: Changes<Order>, ctx: Context| {
+        let (gate, own) = (gate.clone(), own.clone());
+        async move {
+            if ctx.lease().as_str() == "0" && changes.iter().any(|order| order.version == 1) {
+                gate.pass().await;
+            }
+            own.add(&changes, &ctx);
+            Ok(())
+        }
+    });
+    processor.expect("build").start().await.expect("start")
+}
+
+/// The number of lease documents, those of deleted containers included.
+async fn all_leases(shop: &Shop) -> usize {
+    let items = shop.leases.list("mailer").await.expect("list");
+    items.iter().filter(|item| item.id.contains("..")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_takes_long_holds_up_nothing_in_the_new_container() {
+    let mut shop = Shop::new(2).await;
+    let (gate, seen, notifications) = (Gate::closed(), Seen::default(), Notifications::default());
+    let running = start_with_a_long_call(&shop, &gate, &seen, &notifications).await;
+    shop.write(0..20, 1).await;
+    until("the other lease", || !seen.lock().is_empty()).await;
+    let first = seen.len();
+    assert!(first < 20);
+    shop.recreate_orders(2).await;
+    shop.write(0..20, 2).await;
+    until("delivery", || seen.len() == first + 20).await;
+    let sentence = "calls for these leases of it still run: 0; they go on beside those for the new container";
+    assert_eq!(notifications.errors(sentence), 1, "{}", notifications.text());
+    assert_eq!((running.owned_leases().len(), all_leases(&shop).await), (2, 4));
+    gate.open();
+    until("the end of the call", || seen.len() == 40).await;
+    until_async("the old leases to go", || async { all_leases(&shop).await == 2 }).await;
+    assert_eq!(running.owned_leases().len(), 2, "those of the new container");
+    shop.write(0..20, 3).await;
+    until("delivery", || seen.len() == 60).await;
+    running.stop().await.expect("stop");
+    assert!(seen.counts().values().all(|count| *count == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_in_a_deleted_container_is_named_when_the_processor_stops() {
+    let mut shop = Shop::new(2).await;
+    let (gate, seen, notifications) = (Gate::closed(), Seen::default(), Notifications::default());
+    let running = start_with_a_long_call(&shop, &gate, &seen, &notifications).await;
+    shop.write(0..20, 1).await;
+    until("the other lease", || !seen.lock().is_empty()).await;
+    let first = seen.len();
+    shop.recreate_orders(2).await;
+    shop.write(0..20, 2).await;
+    until("delivery", || seen.len() == first + 20).await;
+    let error = running.stop().await.expect_err("a call hangs");
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.message().contains("lease 0: a delegate call is running"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_host_that_is_being_stopped_does_not_begin_in_the_new_container() {
     let mut shop = Shop::new(1).await;
@@ -282,10 +346,12 @@ async fn a_host_that_is_being_stopped_does_not_begin_in_the_new_container() {
     let old: Vec<String> = shop.lease_documents().await.values().map(|lease| lease["id"].to_string()).collect();
     shop.recreate_orders(1).await;
     shop.write(0..1, 2).await;
-    // The host has noticed, and waits for the call.
-    pass(Duration::from_secs(2)).await;
+    // The host says that it has noticed, and waits for the call.
+    let replaced = |one: &Notification| matches!(one, Notification::ContainerReplaced { .. });
+    until("the notification", || notifications.any(replaced)).await;
+    assert_eq!(calls.handled().len(), 0);
     running.stop().await.expect("stop");
-    assert!(!notifications.any(|one| matches!(one, Notification::ContainerReplaced { .. })));
+    assert_eq!(calls.len(), 1, "nothing of the new container was delivered");
     let now: Vec<String> = shop.lease_documents().await.values().map(|lease| lease["id"].to_string()).collect();
     assert_eq!(now, old);
 }

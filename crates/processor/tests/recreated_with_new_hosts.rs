@@ -13,11 +13,11 @@ use std::{
 };
 
 use changefeed::{
-    Running,
-    core::{Batch, StartFrom, Write},
+    Changes, Context, Running,
+    core::{Batch, ErrorKind, StartFrom, Write},
 };
 use changefeed_testkit::faulty::{Call, Fault};
-use shop::{Calls, Seen, Shop, faulty, pass, until};
+use shop::{Calls, Order, Seen, Shop, faulty, pass, until};
 
 /// Starts a host `b` from `start` on a container that has just been created again with 20 orders in it, and writes ten more.
 /// The host `a`, which ran on the old container, has looked for the new one in vain, and looks again after that.
@@ -109,4 +109,38 @@ async fn nothing_is_repeated_if_the_new_host_has_left_nothing_out() {
     first.stop().await.expect("stop");
     second.stop().await.expect("stop");
     assert_eq!((calls.len(), seen.len()), (1, 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_host_that_fails_in_its_bootstrap_leaves_nothing_out() {
+    let mut shop = Shop::new(2).await;
+    let (old, new) = (Seen::default(), Seen::default());
+    let first = shop::start(shop.processor("a").start_from(StartFrom::Now), &old).await;
+    shop.engine.catalog().delete_container("shop", "orders").await.expect("delete");
+    pass(Duration::from_millis(10)).await;
+    let again = shop.engine.database("shop").container("orders").partition_key("/customer").ranges(2);
+    shop.orders = again.create().await.expect("orders");
+    shop.write(0..20, 1).await;
+    // It creates one lease, after these orders, and no other.
+    let leases = AtomicUsize::new(0);
+    let broken = faulty(&shop.leases, move |call: &Call<'_>| match call {
+        Call::Write(batch) if creates_a_lease(batch) && leases.fetch_add(1, Ordering::Relaxed) == 1 => {
+            Fault::Error(ErrorKind::Forbidden)
+        }
+        _ => Fault::None,
+    });
+    let failing = Shop { leases: broken, ..shop.clone() }.processor("b").start_from(StartFrom::Now);
+    let error = failing.build(move |orders: Changes<Order>, context: Context| {
+        new.add(&orders, &context);
+        async { Ok(()) }
+    });
+    let error = error.expect("build").start().await.expect_err("a lease cannot be created");
+    assert_eq!(error.kind(), ErrorKind::Forbidden);
+    until("delivery", || old.counts().len() == 20).await;
+    first.stop().await.expect("stop");
+}
+
+fn creates_a_lease(batch: &Batch) -> bool {
+    let is_lease = |body: &[u8]| body.windows(10).any(|part| part == b"LeaseToken");
+    batch.writes.iter().any(|write| matches!(write, Write::Create { body } if is_lease(body)))
 }

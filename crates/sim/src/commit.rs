@@ -61,7 +61,7 @@ impl Server {
             name: "edit".into(),
             sent: sim.exec.now(),
             store: Store::Leases,
-            inner: Arc::clone(sim.stores.leases.backend()),
+            inner: Arc::clone(sim.stores.leases.lock().backend()),
         }
     }
 

@@ -68,6 +68,8 @@ sometimes! {
     DuplicateInstance => "two processes with one instance name",
     /// An operator deleted a lease document.
     DocumentDeleted => "lease document deleted by an operator",
+    /// An operator deleted the lease container and created it again.
+    LeasesRecreated => "lease container created again",
     /// A hole was found and filled.
     Repaired => "hole repaired",
     /// A change was handled twice.

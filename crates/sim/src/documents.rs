@@ -3,13 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use changefeed_core::{Batch, ErrorKind, Item, ItemId, PartitionKey, Write};
+use changefeed_core::{Batch, Database, ErrorKind, Item, ItemId, PartitionKey, Write};
 use serde_json::{Value, json};
 
 use crate::{
+    checks::{Broken, lease::Writer, lease_checker::LeaseChecker},
     commit::{Server, lease_in},
     coverage::Sometimes,
+    exec::ENVIRONMENT,
     host::PROCESSOR,
+    oracle::Oracle,
     scenario::{Damage, Store},
     simulation::Simulation,
 };
@@ -24,6 +27,36 @@ pub async fn delete(sim: &Arc<Simulation>, pick: u64) {
         Err(error) if error.kind() == ErrorKind::ItemNotFound => {}
         Err(error) => sim.log(format_args!("an edit failed: {error:?}")),
     }
+}
+
+/// Deletes the lease container, and creates it again after `micros`.
+pub async fn recreate(sim: &Arc<Simulation>, micros: u64) {
+    let catalog = &sim.stores.catalog;
+    let deleted = catalog.delete_container("sim", "leases").await;
+    sim.log(format_args!("the lease container is deleted: {deleted:?}"));
+    sim.cover(Sometimes::LeasesRecreated);
+    let deleted = {
+        let mut oracle = sim.oracle.lock();
+        all_deleted(&mut sim.leases.lock(), sim.exec.now(), &mut oracle)
+    };
+    if let Err((check, what)) = deleted {
+        return sim.violated(check, what);
+    }
+    sim.exec.sleep(Duration::from_micros(micros)).await;
+    let leases = Database::new(Arc::clone(catalog), "sim").container("leases");
+    let leases = if sim.scenario.leases_by_partition_key { leases.partition_key("/partitionKey") } else { leases };
+    match leases.create().await {
+        Ok(created) => *sim.stores.leases.lock() = created,
+        Err(error) => sim.log(format_args!("the lease container is not created: {error:?}")),
+    }
+    sim.wake(Store::Leases, |_| true);
+}
+
+/// No lease is left.
+fn all_deleted(leases: &mut LeaseChecker, now: u64, oracle: &mut Oracle) -> Result<(), Broken> {
+    let writer = Writer { process: ENVIRONMENT, now, sent: now };
+    let keys: Vec<_> = leases.leases().map(|lease| lease.document.key.clone()).collect();
+    keys.iter().try_for_each(|key| leases.deleted(key, writer, oracle))
 }
 
 /// Damages one of the leases, and restores it after `micros`.
@@ -118,7 +151,8 @@ pub async fn write_ranges(sim: &Arc<Simulation>) {
 }
 
 async fn all(sim: &Arc<Simulation>) -> Vec<Value> {
-    let items = sim.stores.leases.list(PROCESSOR).await.unwrap_or_default();
+    let leases = sim.stores.leases.lock().clone();
+    let items = leases.list(PROCESSOR).await.unwrap_or_default();
     items.iter().filter_map(|item: &Item| serde_json::from_slice(&item.body).ok()).collect()
 }
 

@@ -90,6 +90,7 @@ async fn inject(sim: &Arc<Simulation>, number: u64, fault: Fault) {
         FaultKind::DamageLease { pick, damage, length } => {
             documents::damage(sim, pick, damage, (length * 1000).min(left)).await;
         }
+        FaultKind::RecreateLeases { length } => documents::recreate(sim, (length * 1000).min(left)).await,
         FaultKind::DuplicateLease { pick } => documents::duplicate(sim, pick).await,
         FaultKind::Mismatch { host, length } => {
             sim.hosts.lock().mismatch(host, true);

@@ -42,7 +42,7 @@ pub enum Seam {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::Seam(Seam::LeaseWithoutIfMatch),
         Self::Seam(Seam::ClockFollowsWallClock),
         Self::Seam(Seam::ClockIgnoresSleep),
@@ -71,6 +71,7 @@ impl Planted {
         Self::Processor(Mutant::ImpatientSteal),
         Self::Processor(Mutant::StartNotStored),
         Self::Processor(Mutant::HolesNotRepaired),
+        Self::Processor(Mutant::ReplacementIgnored),
         Self::Processor(Mutant::PanicUnreported),
         Self::Processor(Mutant::UnparsedDeadLettered),
         Self::Processor(Mutant::RetryOneByOne),

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use changefeed::mutant::plant;
 use changefeed_core::Result;
 use changefeed_embedded::Engine;
+use parking_lot::Mutex;
 
 use crate::{
     checks::liveness,
@@ -95,7 +96,7 @@ async fn stores(exec: &Exec, scenario: &Scenario) -> Result<Stores> {
     }
     Ok(Stores {
         monitored: monitored.create().await?,
-        leases: leases.create().await?,
+        leases: Mutex::new(leases.create().await?),
         letters: database.container("letters").create().await?,
         catalog: engine.catalog(),
     })

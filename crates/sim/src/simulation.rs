@@ -56,8 +56,8 @@ pub struct Window {
 pub struct Stores {
     /// The monitored container.
     pub monitored: Container,
-    /// The lease container.
-    pub leases: Container,
+    /// The lease container: another one once an operator has created it again.
+    pub leases: Mutex<Container>,
     /// The dead-letter container.
     pub letters: Container,
     /// Splits and merges.

@@ -58,9 +58,9 @@ impl SimStore {
     ) -> Self {
         let stores = &sim.stores;
         let container = match store {
-            Store::Feed => &stores.monitored,
-            Store::Leases => &stores.leases,
-            Store::Letters => &stores.letters,
+            Store::Feed => stores.monitored.clone(),
+            Store::Leases => stores.leases.lock().clone(),
+            Store::Letters => stores.letters.clone(),
         };
         let inner = Arc::clone(container.backend());
         Self { sim: Arc::clone(sim), process, host, name: Arc::clone(name), store, rng, inner }
@@ -446,8 +446,11 @@ impl Backend for SimStore {
         Ok(page)
     }
 
-    /// Containers are not deleted in the simulation.
+    /// Only the lease container is deleted and created again.
     async fn reopen(&self) -> Result<Container> {
-        self.inner.reopen().await
+        let opened = self.read(self.inner.reopen()).await?;
+        let (sim, name, rng) = (Arc::clone(&self.sim), Arc::clone(&self.name), Arc::clone(&self.rng));
+        let Self { process, host, store, .. } = *self;
+        Ok(Container::new(Arc::new(Self { sim, process, host, name, store, rng, inner: Arc::clone(opened.backend()) })))
     }
 }

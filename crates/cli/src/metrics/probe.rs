@@ -112,10 +112,13 @@ impl Probe {
 /// Whether the store of a container answers. The host follows a container that was deleted and created again.
 async fn answers(container: &mut Container) -> Result<()> {
     match container.feed_ranges().await {
-        Err(error) if error.kind() == ErrorKind::ContainerNotFound => {
-            *container = container.reopen().await?;
-            container.feed_ranges().await.map(drop)
-        }
+        Err(error) if error.kind() == ErrorKind::ContainerNotFound => match changefeed::replacement(container).await? {
+            Some(found) => {
+                *container = found;
+                Ok(())
+            }
+            None => Err(error),
+        },
         answered => answered.map(drop),
     }
 }

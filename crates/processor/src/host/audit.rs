@@ -178,7 +178,11 @@ impl Host {
         let live = self.context.monitored.feed_ranges().await?;
         let stored = bootstrap.start_positions().await?;
         let was_reset = stored.is_none();
-        let known = stored.or_else(|| unwritten.take()).unwrap_or_else(|| self.context.start_positions.clone());
+        if let Some(stored) = &stored {
+            self.context.start_positions.set(stored.clone());
+        }
+        let known = || StartPositions::clone(&self.context.start_positions.get());
+        let known = stored.or_else(|| unwritten.take()).unwrap_or_else(known);
         let positions = match known {
             // Nobody knows where they began: a position that moves with the time of the first read would lose changes.
             unknown if unknown.is_empty() => bootstrap.first_positions(&live).await?,
@@ -189,6 +193,7 @@ impl Host {
         if !listing.broken.is_empty() || !listing.unresolved(&live).is_empty() {
             return Ok(());
         }
+        let bootstrap = Bootstrap { paused: self.context.paused.beside(&listing), ..bootstrap };
         for lease in coverage::missing(&live, &listing.range_leases(&live)) {
             // A task whose document was deleted still has the range: its loss comes first.
             if let Some(commands) = self.records.task(&lease.token) {

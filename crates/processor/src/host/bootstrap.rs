@@ -58,10 +58,10 @@ pub(crate) enum Start {
 }
 
 impl<'a> Bootstrap<'a> {
-    /// That of a host that runs.
+    /// That of a host that runs; leases that it creates are not paused.
     pub(crate) fn of(context: &'a HostContext) -> Self {
-        let HostContext { name, store, monitored, runtime, options, mode, paused, .. } = context;
-        Self { name, store, monitored, runtime, start: &options.start, mode: *mode, paused: paused.get() }
+        let HostContext { name, store, monitored, runtime, options, mode, .. } = context;
+        Self { name, store, monitored, runtime, start: &options.start, mode: *mode, paused: false }
     }
 
     /// Runs as [`Bootstrap::run`] does, and again while a store is unavailable or throttled, until `timeout` has passed.
@@ -198,7 +198,7 @@ impl<'a> Bootstrap<'a> {
             // A new lease could begin past its checkpoint, or work beside its owner.
             return Err(Error::new(ErrorKind::Corrupt, reason));
         }
-        let positions = self.first_positions(&ranges).await?;
+        let positions = standing(&listing, &ranges, self.first_positions(&ranges).await?);
         let missing = coverage::missing(&ranges, &listing.range_leases(&ranges));
         for some in missing.chunks(AT_ONCE) {
             let until = lock.keep().await?;
@@ -348,4 +348,20 @@ impl<'a> Bootstrap<'a> {
             )),
         }
     }
+}
+
+/// Where ranges begin, with the positions of leases that exist already: a host that failed in the middle of its bootstrap
+/// has created them, perhaps at later positions than this one would.
+fn standing(listing: &Listing, ranges: &[PhysicalRange], positions: StartPositions) -> StartPositions {
+    let resolved = listing.resolved(ranges);
+    let leases = listing.leases.iter().map(|lease| &*lease.document).filter(|document| !document.is_gone());
+    leases.fold(positions, |positions, document| {
+        let range = document.range().or_else(|| resolved.get(&document.token).cloned());
+        let stands = document.continuation.clone().map(StartPosition::Continuation).or_else(|| document.start());
+        match (range, stands) {
+            (Some(range), Some(position)) => positions.moved(&range, &position),
+            // It begins where `.info` says.
+            _ => positions,
+        }
+    })
 }

@@ -5,6 +5,7 @@ pub(crate) mod balance;
 pub(crate) mod bootstrap;
 mod contention;
 mod idle;
+mod info_reads;
 mod initial_delay;
 mod lease_feed;
 mod lock;
@@ -28,6 +29,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::{
     balance::{LeaseView, Move, View},
+    bootstrap::Bootstrap,
+    info_reads::InfoReads,
     initial_delay::InitialDelay,
     lease_feed::{LeaseFeed, Relevance},
     lock::ForeignLock,
@@ -75,6 +78,7 @@ pub(crate) struct Host {
     feed: LeaseFeed,
     /// Bounds the reads of an idle host.
     budget: ReadBudget,
+    info_reads: InfoReads,
     /// When all leases were listed and nothing was left to do; `None` if something was, or has happened since.
     idle_since: Option<Duration>,
     /// How many sessions of this process had ended when the leases were listed.
@@ -103,6 +107,7 @@ impl Host {
             initial_delay: InitialDelay::new(context.options.timing.acquire),
             waited: Duration::ZERO,
             budget: ReadBudget::new(context.options.timing.acquire),
+            info_reads: InfoReads::default(),
             context,
             feed,
             idle_since: None,
@@ -227,13 +232,16 @@ impl Host {
         }
         self.idle_since = None;
         self.ended_sessions = ended_sessions();
+        let replaced = self.context.paused.replaced();
         let listing = self.context.store.list().await.inspect_err(|_| self.records.read_failed())?;
         let now = self.context.runtime.monotonic();
         self.budget.spend(now);
         self.records.read_succeeded(now);
         self.feed.listed(&listing);
-        self.context.paused.listed(&listing);
+        self.context.paused.listed(&listing, replaced);
         let (expiration, instance) = (self.context.options.timing.expiration, self.context.identity.instance.clone());
+        self.info_reads.listed(&listing, now, expiration);
+        self.read_info().await;
         self.records.take_in(&listing, expiration, &instance, now);
         self.report_broken(&listing);
         let notified = self.notify_tasks(&listing);
@@ -251,6 +259,22 @@ impl Host {
         self.list_again = self.perform(&moves, hosts).await;
         self.first_cycle = false;
         Ok(())
+    }
+
+    /// Reads where ranges begin, if an operator may have moved that. What is not read is read in a later cycle.
+    async fn read_info(&mut self) {
+        if !self.info_reads.is_due() {
+            return;
+        }
+        match Bootstrap::of(&self.context).start_positions().await {
+            Ok(positions) => {
+                if let Some(positions) = positions {
+                    self.context.start_positions.set(positions);
+                }
+                self.info_reads.read();
+            }
+            Err(error) => tracing::debug!(%error, "the start positions cannot be read"),
+        }
     }
 
     /// Plans what to do at `now`; returns also the hosts that the plan knows. `in_order` says that the listing showed

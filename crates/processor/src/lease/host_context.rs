@@ -1,12 +1,6 @@
 //! What everything on one host shares.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{fmt, sync::Arc};
 
 use changefeed_core::{Container, ContainerIdentity, Mode};
 use parking_lot::Mutex;
@@ -17,7 +11,7 @@ use super::{
 };
 use crate::{
     delegate::Delegate, delivery::dead_letter::DeadLetter, limits::HostLimits, notifier::Notifier, options::Options,
-    runtime::Runtime,
+    runtime::Runtime, store::reopened::ReplacedCount,
 };
 
 /// What everything on one host shares.
@@ -40,8 +34,7 @@ pub(crate) struct HostContext {
     pub(crate) dead_letter: Option<DeadLetter>,
     pub(crate) limits: HostLimits,
     pub(crate) notifier: Notifier,
-    /// Where each range began, when this host started.
-    pub(crate) start_positions: StartPositions,
+    pub(crate) start_positions: KnownStartPositions,
     /// Held while a batch is delivered in isolation: otherwise a crash would count against batches of several leases.
     pub(crate) isolation: Arc<tokio::sync::Mutex<()>>,
     pub(crate) signals: Signals,
@@ -55,21 +48,62 @@ impl fmt::Debug for HostContext {
     }
 }
 
+/// Where each range began, as `.info` said when it was read last: an operator may move it. Once the lease container is lost,
+/// nobody else knows.
+#[derive(Debug)]
+pub(crate) struct KnownStartPositions(Mutex<Arc<StartPositions>>);
+
+impl KnownStartPositions {
+    pub(crate) fn new(positions: StartPositions) -> Self {
+        Self(Mutex::new(Arc::new(positions)))
+    }
+
+    pub(crate) fn get(&self) -> Arc<StartPositions> {
+        Arc::clone(&self.0.lock())
+    }
+
+    pub(crate) fn set(&self, positions: StartPositions) {
+        *self.0.lock() = Arc::new(positions);
+    }
+}
+
 /// Whether an operator had paused the whole processor when its leases were listed last: what is known of it once the lease
 /// container is lost. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LastPaused(Arc<AtomicBool>);
+#[derive(Clone, Debug)]
+pub(crate) struct LastPaused {
+    /// Whether all leases were paused, and how often the container had been replaced before they were listed.
+    listed: Arc<Mutex<(bool, u64)>>,
+    replaced: ReplacedCount,
+}
 
 impl LastPaused {
+    /// Nothing is known yet of the leases in a container that counts how often it is replaced.
+    pub(crate) fn new(replaced: ReplacedCount) -> Self {
+        Self { listed: Arc::default(), replaced }
+    }
+
+    /// How often the lease container was replaced so far: to be asked before leases are listed.
+    pub(crate) fn replaced(&self) -> u64 {
+        self.replaced.get()
+    }
+
     /// Takes note of a listing; one without leases says nothing.
-    pub(crate) fn listed(&self, listing: &Listing) {
+    pub(crate) fn listed(&self, listing: &Listing, replaced: u64) {
         if let Some(paused) = listing.all_paused() {
-            self.0.store(paused, Ordering::Relaxed);
+            *self.listed.lock() = (paused, replaced);
         }
     }
 
-    pub(crate) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// Whether leases are paused that are created because there are none. A pause is lost with the container; in the same
+    /// container an operator has deleted the leases, and the pause with them.
+    pub(crate) fn outlives_leases(&self) -> bool {
+        let (paused, replaced) = *self.listed.lock();
+        paused && self.replaced.get() > replaced
+    }
+
+    /// Whether leases are paused that are created while `listing` shows the others.
+    pub(crate) fn beside(&self, listing: &Listing) -> bool {
+        listing.all_paused().unwrap_or_else(|| self.outlives_leases())
     }
 }
 

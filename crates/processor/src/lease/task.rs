@@ -275,7 +275,7 @@ impl LeaseTask {
             permit: self.work.permitted.take(),
             room,
         };
-        self.context.notifier.record().lock().called(&self.token);
+        self.context.notifier.called(&self.token);
         self.measured.call_begun = self.context.runtime.monotonic();
         let (call, batch) = RunningCall::start(&self.context, request);
         self.context.notifier.metrics().call_begins(batch.items, batch.attempt);
@@ -383,7 +383,7 @@ impl LeaseTask {
                     self.pages.give_back(page);
                 }
                 if let CallEnd::Returned(Ok(_)) = &returned.end {
-                    self.context.notifier.record().lock().handled(&self.token);
+                    self.context.notifier.handled(&self.token);
                 }
                 Event::Called(returned.end)
             }
@@ -460,7 +460,7 @@ fn start_of(
     if let Some(token) = continuation {
         return StartPosition::Continuation(token.to_owned()).to_start();
     }
-    let positions = start.map_or_else(|| context.start_positions.of(range), |start| vec![start]);
+    let positions = start.map_or_else(|| context.start_positions.get().of(range), |start| vec![start]);
     // Leases whose ranges began at continuations have one of their own: the earliest of the others is good for all keys.
     let earliest = positions.into_iter().min_by_key(StartPosition::rank);
     earliest.map_or_else(|| context.options.start.clone(), |position| position.to_start())

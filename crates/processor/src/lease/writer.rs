@@ -211,7 +211,10 @@ impl LeaseWriter {
         if left && written.epoch() <= stored.document.epoch() && written.owner == stored.document.owner {
             return Ok(Reread::Transferred(written.owner.clone()));
         }
-        Ok(Reread::Lost(Loss::Taken { by: stored.document.owner.clone() }))
+        let by = stored.document.owner.clone();
+        // An operator raises the epoch: a lower one is that of a document that was created again, as in a container that was.
+        let created_again = by.is_none() && stored.document.epoch() < self.epoch;
+        Ok(Reread::Lost(if created_again { Loss::Deleted } else { Loss::Taken { by } }))
     }
 
     /// Deletes the lease if nobody has changed it since; if the store refuses that, leaves a tombstone. It names its

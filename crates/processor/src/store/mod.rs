@@ -3,5 +3,6 @@
 pub(crate) mod charged;
 pub(crate) mod presence;
 pub(crate) mod reopened;
+pub(crate) mod replacement;
 pub(crate) mod retry;
 pub(crate) mod timeout;

@@ -1,24 +1,47 @@
 //! Follows a container of leases or dead letters that was deleted and created again.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
-    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
 };
 use parking_lot::RwLock;
 
+use super::replacement::{Keys, Replacements, is_missing};
+
 /// A container that is opened again by its name once it is not found. A read that notices is answered by the new container,
-/// which begins empty; a write fails.
+/// which begins empty; a write fails. If the new one cannot be used, requests fail with the reason.
 pub(crate) struct ReopenedBackend {
     first: Arc<dyn Backend>,
     current: RwLock<Arc<dyn Backend>>,
+    replacements: Replacements,
+    replaced: ReplacedCount,
+}
+
+/// How often a container was replaced by another one. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReplacedCount(Arc<AtomicU64>);
+
+impl ReplacedCount {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl ReopenedBackend {
-    pub(crate) fn container(container: &Container) -> Container {
-        let first = Arc::clone(container.backend());
-        Container::new(Arc::new(Self { current: RwLock::new(Arc::clone(&first)), first }))
+    /// The container, and how often it was replaced so far.
+    pub(crate) fn container(container: &Container, replacements: &Replacements) -> (Container, ReplacedCount) {
+        let (first, replaced) = (Arc::clone(container.backend()), ReplacedCount::default());
+        let current = RwLock::new(Arc::clone(&first));
+        let (replacements, count) = (replacements.clone(), replaced.clone());
+        (Container::new(Arc::new(Self { first, current, replacements, replaced: count })), replaced)
     }
 
     fn current(&self) -> Arc<dyn Backend> {
@@ -29,25 +52,26 @@ impl ReopenedBackend {
     /// whether there is one.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if its items are keyed in another way.
+    /// Why the container that has the name cannot be used.
     async fn follows<T>(&self, answer: &Result<T>, of: &Arc<dyn Backend>) -> Result<bool> {
-        if !answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::ContainerNotFound) {
+        if !answer.as_ref().is_err_and(|error| is_missing(error.kind())) {
             return Ok(false);
         }
-        let Ok(found) = of.reopen().await else { return Ok(false) };
-        let (old, new) = (of.identity(), found.identity());
-        if old.store != new.store || old.container == new.container {
-            return Ok(false);
+        crate::planted!(ReplacementIgnored => return Ok(false));
+        let found = match self.replacements.of(&Container::new(Arc::clone(of)), Keys::Same).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(false),
+            Err(error) if is_missing(error.kind()) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let mut current = self.current.write();
+        // Another request may have followed meanwhile, and further.
+        if Arc::ptr_eq(&current, of) {
+            let container = &found.identity().container_name;
+            tracing::warn!(container, "container was deleted and created again, using the new one");
+            *current = Arc::clone(found.backend());
+            self.replaced.0.fetch_add(1, Ordering::AcqRel);
         }
-        if old.partition_key != new.partition_key {
-            let message = format!(
-                "container {} was deleted and created again with partition key {}: create it with {}, as it was",
-                new.container_name, new.partition_key, old.partition_key
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        }
-        tracing::warn!(container = new.container_name, "container was deleted and created again, using the new one");
-        *self.current.write() = Arc::clone(found.backend());
         Ok(true)
     }
 

@@ -14,7 +14,7 @@ use crate::{
     notification::{Failure, Notification},
     notifier::Notifier,
     runtime::{Runtime, panic_message},
-    store::presence::Presence,
+    store::{presence::Presence, replacement::is_missing},
 };
 
 /// A store with a timeout for every request. A request that panics fails.
@@ -99,7 +99,7 @@ impl TimeoutBackend {
         self.metrics.record(operation, &answer, self.runtime.monotonic().saturating_sub(begun));
         match &answer {
             Ok(_) => self.presence.confirm(),
-            Err(error) if error.kind() == ErrorKind::ContainerNotFound => self.presence.miss(),
+            Err(error) if is_missing(error.kind()) => self.presence.miss(),
             Err(_) => {}
         }
         answer

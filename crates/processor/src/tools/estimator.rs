@@ -130,6 +130,7 @@ impl Estimator {
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.processor = self.processor.with_runtime(&runtime);
         self.runtime = Some(runtime);
         self
     }

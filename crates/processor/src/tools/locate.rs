@@ -73,11 +73,12 @@ impl Locate {
     /// `ItemNotFound` if there is no such item, if no lease covers its key, or if the processor was never started;
     /// `WrongPartitionKey` if the key does not fit the container. And those of the stores.
     pub async fn item(&self, key: impl Into<PartitionKey>, id: &str) -> Result<ItemLocation> {
-        let (monitored, key) = (&self.processor.monitored, key.into());
+        let key = key.into();
+        let snapshot = self.processor.snapshot_of_positions().await?;
+        let monitored = &snapshot.monitored;
         let definition = &monitored.identity().partition_key;
         let (epk, keys) = (definition.epk(&key)?, definition.key_range(&key)?);
         let item = monitored.read_item(key, id).await?;
-        let snapshot = self.processor.snapshot_of_positions().await?;
         let (lease, start) = find(&snapshot, &epk).ok_or_else(|| {
             let message = format!("no lease covers item {id}: a host creates the missing one when it runs");
             Error::new(ErrorKind::ItemNotFound, message)

@@ -1,11 +1,15 @@
 //! A processor as its documents show it, for tools that look from outside: needs no host, writes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use changefeed_core::{
     Container, ContainerIdentity, Error, ErrorKind, FeedRange, Lsn, Mode, PhysicalRange, ReadChanges, Result,
     StartFrom, Timestamp,
 };
+use parking_lot::Mutex;
 
 use crate::{
     lease::{
@@ -19,6 +23,7 @@ use crate::{
         store::LeaseStore,
     },
     runtime::Runtime,
+    store::replacement::{Keys, Replacements, is_missing},
 };
 
 /// How often ranges may split or merge while one lease is being measured.
@@ -28,8 +33,16 @@ const LAYOUT_TRIES: u32 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessorRef {
     pub(crate) name: String,
-    pub(crate) monitored: Container,
-    pub(crate) leases: Container,
+    /// Shared by clones: once one of them has found the containers that have the names now, all use them.
+    containers: Arc<Mutex<Containers>>,
+    runtime: Option<Arc<dyn Runtime>>,
+}
+
+/// The containers of a processor.
+#[derive(Clone, Debug)]
+struct Containers {
+    monitored: Container,
+    leases: Container,
 }
 
 /// Everything that is stored about a processor, read at one time.
@@ -72,17 +85,29 @@ pub(crate) struct Backlog {
 
 impl ProcessorRef {
     pub(crate) fn new(name: &str, monitored: &Container, leases: &Container) -> Self {
-        Self { name: name.to_owned(), monitored: monitored.clone(), leases: leases.clone() }
+        let containers = Containers { monitored: monitored.clone(), leases: leases.clone() };
+        Self { name: name.to_owned(), containers: Arc::new(Mutex::new(containers)), runtime: None }
     }
 
-    pub(crate) fn store(&self) -> Result<LeaseStore> {
-        LeaseStore::new(self.leases.clone(), LeasePrefix::new(&self.name, self.monitored.identity())?)
+    /// The same, with another clock for time limits.
+    pub(crate) fn with_runtime(&self, runtime: &Arc<dyn Runtime>) -> Self {
+        Self { runtime: Some(Arc::clone(runtime)), ..self.clone() }
     }
 
-    /// The lease store; if it is in this process, its listings tell which owners have ended without releasing their leases.
+    /// The containers as they are known now.
+    fn containers(&self) -> Containers {
+        self.containers.lock().clone()
+    }
+
+    /// The monitored container as it is known now.
+    pub(crate) fn monitored(&self) -> Container {
+        self.containers.lock().monitored.clone()
+    }
+
+    /// The lease store; if it is in the process of `runtime`, its listings tell which owners have ended without releasing
+    /// their leases.
     pub(crate) fn store_seen_from(&self, runtime: &dyn Runtime) -> Result<LeaseStore> {
-        let process = runtime.process().filter(|_| self.leases.capabilities().in_process);
-        Ok(self.store()?.of_process(process))
+        self.containers().store(&self.name, Some(runtime))
     }
 
     /// Looks at everything, to compare positions with the feed.
@@ -93,14 +118,14 @@ impl ProcessorRef {
         self.snapshot().await?.with_own_positions()
     }
 
-    /// Looks at everything: in the containers that have these names now, if one was deleted and created again. A host that has
-    /// followed them deletes the leases of the old one.
+    /// Looks at everything: in the containers that have these names now, if one was deleted and created again. They are
+    /// remembered. A host that has followed them deletes the leases of the old one.
     ///
     /// # Errors
     /// `ItemNotFound` if no host of this processor was ever started, `InvalidArgument` if it was started under another
     /// account host, and those of the stores.
     pub(crate) async fn snapshot(&self) -> Result<Snapshot> {
-        self.snapshot_with(Self::store).await
+        self.snapshot_with(None).await
     }
 
     /// Looks at everything, with owners that are known to have ended.
@@ -108,31 +133,74 @@ impl ProcessorRef {
     /// # Errors
     /// As for [`ProcessorRef::snapshot`].
     pub(crate) async fn snapshot_seen_from(&self, runtime: &dyn Runtime) -> Result<Snapshot> {
-        self.snapshot_with(|processor| processor.store_seen_from(runtime)).await
+        self.snapshot_with(Some(runtime)).await
     }
 
-    async fn snapshot_with(&self, store: impl Fn(&Self) -> Result<LeaseStore>) -> Result<Snapshot> {
-        let error = match self.snapshot_of(store(self)?).await {
-            Err(error) if matches!(error.kind(), ErrorKind::ContainerNotFound | ErrorKind::ItemNotFound) => error,
-            looked => return looked,
-        };
-        let now = Self {
-            name: self.name.clone(),
-            monitored: current(&self.monitored).await,
-            leases: current(&self.leases).await,
-        };
-        let same = |one: &Container, other: &Container| one.identity().container == other.identity().container;
-        match same(&now.monitored, &self.monitored) && same(&now.leases, &self.leases) {
-            true => Err(error),
-            false => now.snapshot_of(store(&now)?).await,
+    /// Looks at everything in the containers as they are known, also if others have their names now.
+    ///
+    /// # Errors
+    /// As for [`ProcessorRef::snapshot`], and `ContainerNotFound`.
+    pub(crate) async fn snapshot_here(&self, runtime: &dyn Runtime) -> Result<Snapshot> {
+        let containers = self.containers();
+        match containers.snapshot(&self.name, Some(runtime)).await? {
+            Some(snapshot) => Ok(snapshot),
+            None => Err(containers.unknown(&self.name).await?),
         }
     }
 
-    async fn snapshot_of(&self, store: LeaseStore) -> Result<Snapshot> {
+    async fn snapshot_with(&self, runtime: Option<&dyn Runtime>) -> Result<Snapshot> {
+        let known = self.containers();
+        let missing = match known.snapshot(&self.name, runtime).await {
+            Ok(Some(snapshot)) => return Ok(snapshot),
+            Ok(None) => None,
+            Err(error) if is_missing(error.kind()) => Some(error),
+            Err(error) => return Err(error),
+        };
+        let Some(now) = known.replaced(&Replacements::with_defaults(self.runtime.as_ref())).await? else {
+            return Err(match missing {
+                Some(error) => error,
+                None => known.unknown(&self.name).await?,
+            });
+        };
+        match now.snapshot(&self.name, runtime).await? {
+            Some(snapshot) => {
+                *self.containers.lock() = now;
+                Ok(snapshot)
+            }
+            None => Err(now.not_followed(&self.name)),
+        }
+    }
+}
+
+impl Containers {
+    fn store(&self, name: &str, runtime: Option<&dyn Runtime>) -> Result<LeaseStore> {
+        let store = LeaseStore::new(self.leases.clone(), LeasePrefix::new(name, self.monitored.identity())?)?;
+        let in_process = self.leases.capabilities().in_process;
+        Ok(store.of_process(runtime.filter(|_| in_process).and_then(Runtime::process)))
+    }
+
+    /// Those that have these names now, if one of them was deleted and created again.
+    async fn replaced(&self, replacements: &Replacements) -> Result<Option<Self>> {
+        // Without another one the first error tells more.
+        let or_missing = |found: Result<_>| match found {
+            Err(error) if is_missing(error.kind()) => Ok(None),
+            found => found,
+        };
+        let monitored = or_missing(replacements.of(&self.monitored, Keys::Any).await)?;
+        let leases = or_missing(replacements.of(&self.leases, Keys::Same).await)?;
+        Ok((monitored.is_some() || leases.is_some()).then(|| Self {
+            monitored: monitored.unwrap_or_else(|| self.monitored.clone()),
+            leases: leases.unwrap_or_else(|| self.leases.clone()),
+        }))
+    }
+
+    /// What is stored about a processor; none if nothing is.
+    async fn snapshot(&self, name: &str, runtime: Option<&dyn Runtime>) -> Result<Option<Snapshot>> {
+        let store = self.store(name, runtime)?;
         let listing = store.list().await?;
         let info = read_info(&store).await?;
         if info.is_none() && listing.leases.is_empty() && listing.broken.is_empty() {
-            return Err(self.unknown().await?);
+            return Ok(None);
         }
         let foreign = info.as_ref().and_then(|info| replaced_store::check(info, self.monitored.identity()).err());
         let start_positions = info.map(|info| info.start_positions()).unwrap_or_default();
@@ -140,13 +208,13 @@ impl ProcessorRef {
         let named = live.iter().map(|physical| LeaseToken::from(&physical.id)).collect();
         let resolved = listing.resolved(&live);
         let monitored = self.monitored.clone();
-        Ok(Snapshot { store, monitored, listing, start_positions, foreign, live, named, resolved })
+        Ok(Some(Snapshot { store, monitored, listing, start_positions, foreign, live, named, resolved }))
     }
 
     /// The error for a processor that does not exist, with those that do.
-    async fn unknown(&self) -> Result<Error> {
-        let Self { name, monitored, leases } = self;
-        account_host::check(name, monitored.identity(), &self.store()?).await?;
+    async fn unknown(&self, name: &str) -> Result<Error> {
+        let Self { monitored, leases } = self;
+        account_host::check(name, monitored.identity(), &self.store(name, None)?).await?;
         let mut message = format!(
             "processor {name:?} has no leases in {}: it was never started on {}",
             place(leases.identity()),
@@ -159,13 +227,16 @@ impl ProcessorRef {
         }
         Ok(Error::new(ErrorKind::ItemNotFound, message))
     }
-}
 
-/// The container of the same store that has the name now; this one, if there is none.
-async fn current(container: &Container) -> Container {
-    match container.reopen().await {
-        Ok(found) if found.identity().store == container.identity().store => found,
-        _ => container.clone(),
+    /// The error for containers that were created again, before a host has created leases there.
+    fn not_followed(&self, name: &str) -> Error {
+        let message = format!(
+            "processor {name:?} has no leases in {} for {}, one of which was deleted and created again: a host that runs \
+             creates them, and reports what prevents it",
+            place(self.leases.identity()),
+            place(self.monitored.identity())
+        );
+        Error::new(ErrorKind::ItemNotFound, message)
     }
 }
 

@@ -74,6 +74,8 @@ behaviours! {
     ForcedSteal 60,
     /// Limits of what a host may use: concurrent calls, bytes in flight, request units.
     Limits 150,
+    /// Operators delete the lease container and create it again.
+    RecreatedLeases 200,
 }
 
 impl Behaviour {
@@ -117,6 +119,15 @@ impl Scenario {
                     FaultKind::DeleteLease { .. } | FaultKind::DamageLease { .. } | FaultKind::DuplicateLease { .. }
                 )
             });
+        }
+        // A host that starts in an empty container begins where it is told to; hosts of other kinds do not follow; what a
+        // move or a search has left in a document is lost with it.
+        if !self.processor.from_beginning
+            || self.legacy.is_some()
+            || !self.neighbours.is_empty()
+            || self.faults.iter().any(moves)
+        {
+            self.faults.retain(|fault| !matches!(fault.kind, FaultKind::RecreateLeases { .. }));
         }
         // Without a dead-letter container, an old version that does not parse is never passed.
         if self.processor.all_versions && self.processor.dead_letter_after.is_none() {
@@ -216,6 +227,9 @@ impl Apply<'_> {
             Behaviour::PartitionKeyContainers => self.scenario.leases_by_partition_key = true,
             Behaviour::ForcedSteal => self.scenario.processor.forced_steal = true,
             Behaviour::Limits => self.limits(),
+            Behaviour::RecreatedLeases => {
+                self.faults(2, |apply| FaultKind::RecreateLeases { length: apply.rng.pick(&[0, 100, expiration]) });
+            }
         }
     }
 

@@ -42,6 +42,8 @@ pub enum FaultKind {
     DamageLease { pick: u64, damage: Damage, length: u64 },
     /// A second document for the token of a lease appears.
     DuplicateLease { pick: u64 },
+    /// An operator deletes the lease container, and creates it again after `length`.
+    RecreateLeases { length: u64 },
     /// A host drops its running processor without stopping it; the process lives on and keeps its contexts.
     Drop { host: usize, down: u64 },
     /// A host is restarted with a delegate whose type fits no item, and later with the right one.

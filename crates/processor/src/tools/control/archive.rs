@@ -119,7 +119,7 @@ impl Control {
             Ok(snapshot) => (snapshot.store, snapshot.monitored.identity().clone()),
             // An archive keeps documents as they are, whether they can be read or not.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                (self.lease_store()?, self.processor.monitored.identity().clone())
+                (self.lease_store()?, self.processor.monitored().identity().clone())
             }
             Err(error) => return Err(error),
         };

@@ -55,6 +55,7 @@ impl Control {
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.processor = self.processor.with_runtime(&runtime);
         self.runtime = Some(runtime);
         self
     }

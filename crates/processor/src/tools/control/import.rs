@@ -200,7 +200,7 @@ impl Import {
     }
 
     fn check_store(&self) -> Result<()> {
-        let (from, to) = (&self.archive.monitored, archived(self.control.processor.monitored.identity()));
+        let (from, to) = (&self.archive.monitored, archived(self.control.processor.monitored().identity()));
         let same = from.store == to.store && from.resource_id == to.resource_id;
         if same || self.other_store {
             return Ok(());
@@ -258,7 +258,7 @@ impl Import {
 
     /// Refuses positions that the feed does not have, before anything is written.
     async fn check_positions(&self, documents: &BTreeMap<LeaseToken, LeaseDocument>) -> Result<()> {
-        let monitored = &self.control.processor.monitored;
+        let monitored = &self.control.processor.monitored();
         let live = monitored.feed_ranges().await?;
         for document in documents.values().filter(|document| !document.is_gone()) {
             let (Some(range), Some(token)) = (document.range(), &document.continuation) else { continue };
@@ -274,7 +274,8 @@ impl Import {
 
     async fn info(&self, store: &LeaseStore) -> Result<InfoDocument> {
         let id = store.prefix().info_id();
-        let identity = self.control.processor.monitored.identity();
+        let monitored = self.control.processor.monitored();
+        let identity = monitored.identity();
         let mut info = match &self.archive.info {
             Some(value) => {
                 let mut value = value.clone();

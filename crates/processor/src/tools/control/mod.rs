@@ -20,3 +20,4 @@ pub use self::{
     scope::Scope,
     seek::{Moved, Position, Seek, SeekTo},
 };
+pub(crate) use seek::refuses_position;

@@ -39,8 +39,8 @@ impl Control {
 }
 
 impl Reset {
-    /// Does it even if hosts run. They create the leases again, at the positions where the processor once began: stop
-    /// them first if that is not wanted. Default: refused while a host runs.
+    /// Does it even if hosts run. They create the leases again, at the positions where the processor once began or was moved
+    /// to since: stop them first if that is not wanted. Default: refused while a host runs.
     pub fn forced(mut self) -> Self {
         self.forced = true;
         self

@@ -13,20 +13,21 @@ use crate::{
 };
 
 impl Control {
-    /// Moves leases back that began after `start` and so leave out changes. Those that were moved before stay where they
-    /// are, whether an operator, another host or this one moved them: a call that has failed is repeated.
+    /// Moves leases back that began after `start` and so leave out changes; returns whether there were any. Those that were
+    /// moved before stay where they are, whether an operator, another host or this one moved them: a call that has failed is
+    /// repeated. Looks at the given containers only: leases of one that was created since are not those that are meant.
     ///
     /// # Errors
     /// As for [`Seek::apply`](super::Seek::apply).
-    pub(crate) async fn rewind(&self, start: &StartFrom) -> Result<()> {
+    pub(crate) async fn rewind(&self, start: &StartFrom) -> Result<bool> {
         let to = match start {
             StartFrom::Beginning => SeekTo::Beginning,
             StartFrom::Time(moment) => SeekTo::Time(*moment),
             StartFrom::Continuation(continuation) => SeekTo::Continuation(continuation.clone()),
             // Every lease began before this moment.
-            StartFrom::Now => return Ok(()),
+            StartFrom::Now => return Ok(false),
         };
-        let snapshot = self.snapshot().await?;
+        let snapshot = self.processor.snapshot_here(&*self.clock()).await?;
         let mut late = Vec::new();
         for lease in snapshot.leases().filter(|lease| was_never_moved(&lease.document)) {
             if leaves_out(&snapshot, lease, start).await? {
@@ -34,11 +35,12 @@ impl Control {
             }
         }
         if late.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let seek = self.seek(to, Scope::All);
         let plan = seek.plan(&snapshot, &late).await?;
-        seek.move_leases(&snapshot, &plan, was_never_moved).await
+        seek.move_leases(&snapshot, &plan, was_never_moved).await?;
+        Ok(true)
     }
 }
 

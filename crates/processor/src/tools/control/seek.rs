@@ -3,8 +3,8 @@
 use std::fmt;
 
 use changefeed_core::{
-    ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Response, Result,
-    StartFrom, StoreId, Timestamp,
+    Change, ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Response,
+    Result, StartFrom, StoreId, Timestamp,
 };
 use serde::Serialize;
 
@@ -314,6 +314,27 @@ fn split(token: &LeaseToken) -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
+/// Whether a store answers so to a position that it cannot read from: it would give the same answer again.
+pub(crate) fn refuses_position(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::BadContinuation
+            | ErrorKind::ForeignContinuation
+            | ErrorKind::ContinuationBeyondEnd
+            | ErrorKind::ContinuationExpired
+            | ErrorKind::InvalidArgument
+            | ErrorKind::Unsupported
+    )
+}
+
+/// Whether a read whose first change is `found` may leave out what one gives that begins with `wanted`, and at the time
+/// `since` if at one. LSNs of different keys cannot be compared; another first change is taken for a later one. Pure.
+fn begins_later(since: Option<Timestamp>, wanted: &Change, found: Option<&Change>) -> bool {
+    let Some(found) = found else { return true };
+    let is_earlier = since.is_some_and(|since| found.timestamp < since);
+    !is_earlier && (&found.id, found.lsn) != (&wanted.id, wanted.lsn)
+}
+
 /// The feed of the monitored container, to compare positions in it.
 pub(super) struct Feed<'a> {
     pub(super) monitored: &'a Container,
@@ -342,18 +363,25 @@ impl Feed<'_> {
         Ok(true)
     }
 
-    /// Whether reading from `position` leaves out changes that reading from `wanted` gives.
+    /// Whether reading from `position` leaves out changes that reading from `wanted` gives, as far as their first changes
+    /// tell: LSNs of different keys are not compared. In doubt it does: then changes are repeated, not lost.
     pub(super) async fn leaves_out(&self, range: &FeedRange, wanted: &StartFrom, position: &StartFrom) -> Result<bool> {
+        let since = match (wanted, position) {
+            (_, StartFrom::Beginning) => return Ok(false),
+            (StartFrom::Time(wanted), StartFrom::Time(position)) if position <= wanted => return Ok(false),
+            (StartFrom::Time(wanted), _) => Some(*wanted),
+            _ => None,
+        };
         if position == wanted {
             return Ok(false);
         }
         let wanted = self.first(range, wanted.clone()).await?;
         let Some(wanted) = wanted.changes.first() else { return Ok(false) };
-        match self.first(range, position.clone()).await {
-            Ok(found) => Ok(found.changes.first().is_none_or(|found| found.lsn > wanted.lsn)),
-            Err(error) if error.kind().is_transient() => Err(error),
-            Err(_) => Ok(true),
-        }
+        let found = match self.first(range, position.clone()).await {
+            Err(error) if refuses_position(error.kind()) => return Ok(true),
+            found => found?,
+        };
+        Ok(begins_later(since, wanted, found.changes.first()))
     }
 
     /// The position right before the first change at or after a moment.
@@ -386,5 +414,44 @@ impl Feed<'_> {
             [only] => Some(only.token().to_owned()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use changefeed_core::{ItemId, Operation};
+
+    use super::*;
+
+    fn change(id: &str, lsn: u64, second: u64) -> Change {
+        Change {
+            id: ItemId::new(id).unwrap(),
+            rid: None,
+            lsn: Lsn::new(lsn),
+            timestamp: Timestamp::from_secs(second),
+            operation: Operation::Write,
+            current: None,
+            previous: None,
+            previous_lsn: None,
+        }
+    }
+
+    #[test]
+    fn only_the_same_first_change_or_one_before_the_time_leaves_out_nothing() {
+        let (wanted, since) = (change("o1", 5, 100), Some(Timestamp::from_secs(90)));
+        for since in [None, since] {
+            assert!(begins_later(since, &wanted, None), "nothing is left");
+            assert!(!begins_later(since, &wanted, Some(&change("o1", 5, 100))));
+            // A store may give changes of different keys in any order: a lower LSN is no earlier place.
+            for other in [change("o2", 3, 100), change("o2", 5, 100), change("o1", 9, 100)] {
+                assert!(begins_later(since, &wanted, Some(&other)), "{other:?}");
+            }
+        }
+        let before = change("o2", 3, 80);
+        assert!(!begins_later(since, &wanted, Some(&before)));
+        assert!(
+            begins_later(None, &wanted, Some(&before)),
+            "times do not order a feed that is read from its beginning"
+        );
     }
 }

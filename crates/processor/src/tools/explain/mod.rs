@@ -90,6 +90,7 @@ impl Explain {
     #[doc(hidden)]
     #[must_use]
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.processor = self.processor.with_runtime(&runtime);
         self.runtime = Some(runtime);
         self
     }
