@@ -78,6 +78,7 @@ impl HostTask {
             if let Some(prepared) = &next {
                 old.replaced_by(prepared.context.store.prefix());
             }
+            retired.retain(|old: &RetiredHost| !old.is_finished());
             retired.push(old);
         }
         for old in retired {

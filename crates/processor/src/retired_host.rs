@@ -78,6 +78,11 @@ impl RetiredHost {
         }
     }
 
+    /// Whether nothing of it is left to do.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Waits until the task has ended, at a stop: the calls, too, unless the stop deadline ends them.
     pub(crate) async fn join(self) {
         drop(self.task.await);
