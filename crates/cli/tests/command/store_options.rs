@@ -218,7 +218,9 @@ fn every_sub_command_prints_json_if_asked() {
     for (takes, line) in COMMANDS {
         // Both print, and neither hinders the other.
         let line = match line {
-            line if line.starts_with("run mailer --print --once") => "run json --print --once --from beginning --log off",
+            line if line.starts_with("run mailer --print --once") => {
+                "run json --print --once --from beginning --log off"
+            }
             "split --range 3" => "split --range 0",
             "merge --ranges 0,1" => "merge --ranges 2,3",
             line => line,
