@@ -238,7 +238,11 @@ impl<T: DeserializeOwned + Send + 'static> Input for Changes<T> {
             Ok(None) => Err((index, DelegateError::new("a delete has no item: use all_versions").permanent())),
             Err(error) => Err((index, DelegateError::from(error).permanent())),
         };
-        let items = changes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+        // The length is not known to an iterator that may end with an error.
+        let mut items = Vec::with_capacity(changes.len());
+        for change in changes.iter().enumerate() {
+            items.push(parse(change)?);
+        }
         Ok(Self { items, raw: changes.clone() })
     }
 }
