@@ -9,7 +9,12 @@ use changefeed_core::{
 };
 use changefeed_protocol::{Address, CatalogCall, ContainerCall, Opened, Target, Wait, Wire};
 
-use crate::{backoff::pause_after, server::Client, timer::pause};
+use crate::{
+    backoff::pause_after,
+    page_size::PageSize,
+    server::Client,
+    timer::{instant, pause},
+};
 
 /// How often a conditional write is sent again whose outcome is unknown. More would delay the caller, who can read.
 const RESENT: u32 = 2;
@@ -20,12 +25,13 @@ pub(crate) struct RemoteContainer {
     identity: ContainerIdentity,
     capabilities: Capabilities,
     address: Address,
+    page_size: PageSize,
 }
 
 impl RemoteContainer {
     pub(crate) fn new(client: Arc<Client>, Opened { identity, capabilities }: Opened) -> Self {
         let address = Address { store: identity.store.clone(), container: identity.container };
-        Self { client, identity, capabilities: capabilities.in_process(false), address }
+        Self { client, identity, capabilities: capabilities.in_process(false), address, page_size: PageSize::default() }
     }
 
     /// Opens the container of this name.
@@ -63,8 +69,16 @@ impl Backend for RemoteContainer {
         self.call(ContainerCall::FeedRanges, &self.address).await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
-        self.call(ContainerCall::ReadChanges, &(self.address.clone(), request)).await
+    async fn read_changes(&self, mut request: ReadChanges) -> Result<Response<ChangePage>> {
+        request.max_items = self.page_size.limit(request.max_items);
+        let (asked, began) = (request.max_items, instant());
+        let page = self.call(ContainerCall::ReadChanges, &(self.address.clone(), request)).await;
+        match &page {
+            Ok(_) => self.page_size.received(began.elapsed(), self.client.transport.timeout),
+            Err(error) if error.kind() == ErrorKind::Timeout => self.page_size.timed_out(asked),
+            Err(_) => {}
+        }
+        page
     }
 
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {

@@ -22,6 +22,7 @@ use self::{address::open, watch::Watches};
 use crate::{
     containers::{container_cache::ContainerCache, handle::ContainerHandle},
     error::{ApiError, ApiResult},
+    headers,
     wire::http::{Reply, Request},
 };
 
@@ -43,7 +44,9 @@ pub(crate) async fn call(service: Parts<'_>, request: &Request<'_>, target: &Tar
         Target::Catalog(call) => Box::pin(catalog(service, *call, body)).await,
         Target::Container(database, name, call) => container(service, (database, name), *call, body).await,
         Target::Watch => {
-            Box::pin(service.watches.call(service.containers, read(body)?)).await.map(|reply| encode(&reply))
+            let prefer = request.text(&headers::PREFER)?;
+            let reply = Box::pin(service.watches.call(service.containers, read(body)?, prefer)).await;
+            reply.map(|reply| encode(&reply))
         }
     };
     Ok(reply(answer))
