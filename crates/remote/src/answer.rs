@@ -46,6 +46,11 @@ impl Answer {
         self.text(CONTENT_TYPE.as_str()) == Some(changefeed_protocol::CONTENT_TYPE)
     }
 
+    /// Whether a gateway says that it does not reach the server: it may still be starting.
+    pub(crate) fn is_of_a_gateway(&self) -> bool {
+        matches!(self.status.as_u16(), 502..=504) && self.text(ACTIVITY_ID).is_none()
+    }
+
     /// The error that the answer to a call stands for, received at `now`, and whether it proves that nothing was done.
     pub(crate) fn refusal(&self, endpoint: &Endpoint, now: Timestamp) -> (Error, Proof) {
         if self.text(ACTIVITY_ID).is_none() {

@@ -89,8 +89,9 @@ impl Builder {
         self
     }
 
-    /// Sets how long the first call is repeated while nothing listens at the endpoint, so that programs and their server can be
-    /// started together. Once anything was reached, `retries` applies. Default: 10 s.
+    /// Sets how long the first call is repeated while nothing listens at the endpoint, or a gateway answers that it does not
+    /// reach the server, so that programs and their server can be started together. Once the server was reached, `retries`
+    /// applies. Default: 10 s.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout;
         self

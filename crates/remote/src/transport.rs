@@ -91,7 +91,7 @@ pub(crate) struct Transport {
 #[derive(Debug)]
 pub(crate) struct Start {
     timeout: Duration,
-    /// Whether anything has been reached at the endpoint.
+    /// Whether the server has answered, or something that takes its place.
     reached: AtomicBool,
 }
 
@@ -216,9 +216,6 @@ impl Transport {
         let Some(sent) = within(limits.answer, self.http.request(request)).await else {
             return Err(late("did not answer", limits.answer));
         };
-        if sent.as_ref().err().is_none_or(|error| !error.is_connect()) {
-            self.start.set_reached();
-        }
         let response = sent.map_err(|error| {
             let failed = if error.is_connect() { Failed::NotSent } else { Failed::Sent };
             failed(connect_error(&self.endpoint, self.certificate_file.as_deref(), error))
@@ -231,7 +228,11 @@ impl Transport {
             let message = format!("the answer of {} broke off", self.endpoint);
             Failed::Sent(Error::new(ErrorKind::Unavailable, message).with_source(error))
         })?;
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        let answer = Answer { status: parts.status, headers: parts.headers, body };
+        if !answer.is_of_a_gateway() {
+            self.start.set_reached();
+        }
+        Ok(answer)
     }
 }
 
