@@ -82,6 +82,8 @@ fn a_certificate_that_is_replaced_while_hosts_run_is_trusted_without_a_restart()
     eventually("the first orders", || ledger.len() == 50);
     server.signal("TERM");
     assert!(server.ended().0.success(), "the server ends in good order");
+    // Otherwise the certificate stays the same.
+    std::fs::remove_file(format!("{store}/certificate.key")).unwrap();
     let (server, certificate) = serve_encrypted(&store, &address);
     eventually("a sentence about the certificate", || host.has_said("is not trusted: write it into"));
     assert!(host.has_said(&file), "{}", host.log());
