@@ -98,6 +98,11 @@ impl Answer {
 
     /// The error that the answer to a call to the server itself stands for.
     pub(crate) fn refused_admin_call(&self, endpoint: &Endpoint, now: Timestamp) -> Error {
+        if self.is_ours()
+            && let Ok(error) = changefeed_protocol::decode_error(self.body.joined())
+        {
+            return error;
+        }
         match self.status.as_u16() {
             // The server names the calls that it has, or what the call did not find.
             404 | 405 if self.text(ACTIVITY_ID).is_some() => {

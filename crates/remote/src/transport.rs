@@ -163,7 +163,13 @@ impl Transport {
             Err(Failed::Sent(error)) => return Err(unknown(error)),
         };
         let unreadable = |malformed: changefeed_protocol::Malformed| {
-            let message = format!("the answer of {} cannot be read: use the same version of changefeed", self.endpoint);
+            let message = format!(
+                "the answer of {} cannot be read by this client (changefeed {}, calls of {}): build both from the same \
+                 version of changefeed",
+                self.endpoint,
+                env!("CARGO_PKG_VERSION"),
+                changefeed_protocol::VERSION
+            );
             unknown(Error::new(ErrorKind::Unavailable, message).with_source(malformed))
         };
         match (answer.is_ours(), answer.status.is_success()) {
