@@ -8,8 +8,8 @@ const LONGEST: Duration = Duration::from_secs(25);
 /// Not shorter, so that idle hosts send few requests whatever is between.
 const SHORTEST: Duration = Duration::from_secs(3);
 
-/// After so many polls of full length without a failure a longer one is tried, in case the proxy is gone.
-const TRY_LONGER_AFTER: u32 = 32;
+/// After at most so many polls of full length without a failure a longer one is tried, in case the proxy is gone.
+const MOST_PATIENCE: u32 = 64;
 
 /// The length of the next poll.
 #[derive(Debug)]
@@ -17,11 +17,14 @@ pub(crate) struct PollLength {
     length: Duration,
     /// Polls of this length that were answered, in a row.
     answered: u32,
+    /// After how many of them a longer one is tried: twice as many after each failure, since one alone may have been the
+    /// restart of a server.
+    patience: u32,
 }
 
 impl Default for PollLength {
     fn default() -> Self {
-        Self { length: LONGEST, answered: 0 }
+        Self { length: LONGEST, answered: 0, patience: 1 }
     }
 }
 
@@ -37,6 +40,7 @@ impl PollLength {
         self.answered = 0;
         if elapsed >= SHORTEST {
             self.length = (elapsed * 3 / 4).clamp(SHORTEST, self.length);
+            self.patience = (2 * self.patience).min(MOST_PATIENCE);
         }
     }
 
@@ -46,7 +50,9 @@ impl PollLength {
             return;
         }
         self.answered += 1;
-        if self.answered >= TRY_LONGER_AFTER {
+        if self.length == LONGEST {
+            self.patience = 1;
+        } else if self.answered >= self.patience {
             (self.length, self.answered) = ((self.length * 5 / 4).min(LONGEST), 0);
         }
     }
@@ -73,15 +79,32 @@ mod tests {
     }
 
     #[test]
-    fn polls_become_longer_again_after_a_while() {
+    fn polls_become_longer_again_sooner_after_one_failure_than_after_many() {
         let mut length = PollLength::default();
         length.failed(10 * SECOND);
         assert_eq!(length.get(), 7 * SECOND);
         (0..1000).for_each(|_| length.answered(SECOND));
         assert_eq!(length.get(), 7 * SECOND, "polls that had news early prove nothing");
-        (0..TRY_LONGER_AFTER).for_each(|_| length.answered(8 * SECOND));
-        assert_eq!(length.get(), 9 * SECOND);
-        (0..1000).for_each(|_| length.answered(LONGEST));
-        assert_eq!(length.get(), LONGEST);
+        let polls = |length: &mut PollLength| {
+            let polls = (0..10_000).take_while(|_| {
+                length.answered(length.get());
+                length.get() < LONGEST
+            });
+            polls.count()
+        };
+        assert!(polls(&mut length) < 15, "a server was restarted");
+        // A proxy with a limit of 15 s is met more and more rarely.
+        let before_it_is_met = |length: &mut PollLength| {
+            let polls = (0..10_000).take_while(|_| {
+                length.answered(length.get());
+                length.get() < 15 * SECOND
+            });
+            let polls = polls.count();
+            length.failed(15 * SECOND);
+            polls
+        };
+        let met: Vec<usize> = (0..10).map(|_| before_it_is_met(&mut length)).collect();
+        assert!(met.is_sorted() && met.last() > Some(&100), "{met:?}");
+        assert!(polls(&mut length) < 1000, "the proxy is gone");
     }
 }
