@@ -74,10 +74,10 @@ impl Args {
     }
 }
 
-/// Opens a container, or creates it with `ranges` ranges if there is none.
-async fn container(server: &Server, name: &str, ranges: usize) -> Result<Container> {
+/// Opens a container, whatever its settings, or creates it with this partition key and so many ranges if there is none.
+async fn container(server: &Server, name: &str, partition_key: &str, ranges: usize) -> Result<Container> {
     let (database, name) = name.split_once('/').ok_or_else(|| format!("{name} is not of the form db/name"))?;
-    let container = || server.database(database).container(name).ranges(ranges);
+    let container = || server.database(database).container(name).partition_key(partition_key).ranges(ranges);
     match container().open().await {
         Err(error) if matches!(error.kind(), ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound) => {
             Ok(container().open_or_create().await?)
@@ -121,8 +121,8 @@ pub async fn run(args: impl IntoIterator<Item = String>) -> Result<()> {
     let args = Args::parse(args)?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let server = server(&args.endpoint)?;
-    let orders = container(&server, &args.container, 4).await?;
-    let leases = container(&server, &args.leases, 1).await?;
+    let orders = container(&server, &args.container, "/customer", 4).await?;
+    let leases = container(&server, &args.leases, "/id", 1).await?;
     let ledger = Arc::new(Mutex::new(OpenOptions::new().create(true).append(true).open(&args.ledger)?));
 
     let (instance, call) = (Arc::<str>::from(args.instance.as_str()), args.call);

@@ -350,6 +350,17 @@ impl Store {
     }
 }
 
+/// Opens a folder. One that another process has open is tried again for a second and a half.
+pub(crate) fn when_unlocked(open: impl Fn() -> changefeed_core::Result<Engine>) -> changefeed_core::Result<Engine> {
+    for _ in 0..LOCK_TRIES {
+        match open() {
+            Err(error) if error.kind() == ErrorKind::Locked => clock::pause(LOCK_PAUSE),
+            opened => return opened,
+        }
+    }
+    open()
+}
+
 /// Refuses a URL and an account where only a folder of this machine will do; `use_of_it` says what for.
 pub(crate) fn must_be_a_path(folder: &Path, use_of_it: &str) -> Result<()> {
     let text = folder.to_string_lossy();

@@ -18,7 +18,7 @@ use crate::{
     change_line::{Form, lines},
     clock,
     exit::{Exit, Printed, Result, block_on, interrupted, print_off_thread},
-    outage::{Outage, may_pass},
+    outage::Outage,
     progress::Indicator,
     store::{Missing, Store},
     whole_file,
@@ -68,7 +68,7 @@ async fn follow(
     let progress = (args.once && is_seen_alone()).then(|| Indicator::counting("changes read"));
     while left > 0 {
         let page = match pull.next_page().await {
-            Err(error) if !args.once && may_pass(error.kind()) => {
+            Err(error) if !args.once && outage.may_end(&error) => {
                 outage.wait(&error).await;
                 continue;
             }

@@ -5,9 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Container, Epk, Error, ErrorKind, PartitionKeyDefinition, PartitionKeyKind, PhysicalRange, RangeId, ResourceId,
-    Result, Timestamp,
+    Container, Effect, Epk, Error, ErrorKind, PartitionKeyDefinition, PartitionKeyKind, PhysicalRange, RangeId,
+    ResourceId, Result, Timestamp,
 };
+
+/// How often `open_or_create` asks for a container whose creation has an unknown outcome and that is not there.
+const CREATE_TRIES: u32 = 3;
 
 /// A store that holds databases and containers.
 #[async_trait]
@@ -243,8 +246,16 @@ impl ContainerBuilder {
         let name = self.spec.name.clone();
         match catalog.create_container(&self.database.name, self.spec.clone()).await {
             Err(error) if error.kind() == ErrorKind::DatabaseNotFound => {
-                exists_is_fine(catalog.create_database(DatabaseSpec::new(&*self.database.name)).await.map(drop))?;
-                catalog.create_container(&self.database.name, self.spec).await?;
+                let created = catalog.create_database(DatabaseSpec::new(&*self.database.name)).await.map(drop);
+                // One whose outcome is unknown shows with the container.
+                let unknown = match exists_is_fine(created) {
+                    Err(error) if error.effect() == Effect::Unknown => Some(error),
+                    created => created.map(|()| None)?,
+                };
+                match (catalog.create_container(&self.database.name, self.spec).await, unknown) {
+                    (Err(error), Some(unknown)) if error.kind() == ErrorKind::DatabaseNotFound => return Err(unknown),
+                    (created, _) => drop(created?),
+                }
             }
             other => drop(other?),
         }
@@ -253,19 +264,34 @@ impl ContainerBuilder {
 
     /// Opens the container, or creates it if there is none. One that exists must have the same partition key and the
     /// settings that were named here. The number of ranges is compared only while none was split or merged, as far as the
-    /// store can tell.
+    /// store can tell. If the outcome of creating it is unknown, what exists then is opened.
     ///
     /// # Errors
     /// `InvalidArgument` if it exists with other settings; the message names the differences. Those of the store.
     pub async fn open_or_create(self) -> Result<Container> {
         let Self { database, spec, given, paths } = self;
         paths?;
-        let builder = Self { database: database.clone(), spec: spec.clone(), given: Given::default(), paths: Ok(()) };
-        match builder.create().await {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            other => return other,
-        }
-        let container = database.catalog.container(&database.name, &spec.name).await?;
+        let mut tries = 0;
+        let container = loop {
+            let (database, spec) = (database.clone(), spec.clone());
+            let open = || database.catalog.container(&database.name, &spec.name);
+            let builder =
+                Self { database: database.clone(), spec: spec.clone(), given: Given::default(), paths: Ok(()) };
+            match builder.create().await {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => break open().await?,
+                // The answer was lost: what counts is what exists now.
+                Err(error) if error.effect() == Effect::Unknown => match open().await {
+                    Err(missing) if is_missing(&missing) => {
+                        tries += 1;
+                        if tries == CREATE_TRIES {
+                            return Err(error);
+                        }
+                    }
+                    opened => break opened?,
+                },
+                other => return other,
+            }
+        };
         let mut differences = Vec::new();
         let mut compare = |what: &str, found: String, wanted: String| {
             if found != wanted {
@@ -317,6 +343,11 @@ impl ContainerBuilder {
         }
         self
     }
+}
+
+/// Whether there was nothing to open.
+fn is_missing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound)
 }
 
 fn exists_is_fine(result: Result<()>) -> Result<()> {

@@ -89,7 +89,7 @@
 //! | [`manual_checkpoints`](ProcessorBuilder::manual_checkpoints) | off | for batches of your own: the delegate gets a [`ManualContext`] and says what is handled |
 //! | [`lease_timing`](ProcessorBuilder::lease_timing) | 13, 17, 60 s; in process 1, 20, 60 s; over a server 2, 3, 10 s | shorter finds crashes earlier and writes more |
 //! | [`poll_interval`](ProcessorBuilder::poll_interval) | 5 s; 60 s with wake-ups | with wake-ups only in case one is lost |
-//! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed |
+//! | [`read_timeout`](ProcessorBuilder::read_timeout) | 65 s | longer than the slowest read that may succeed; over a server, more than six times the `timeout` of the connection |
 //! | [`start_timeout`](ProcessorBuilder::start_timeout) | 10 s | raise it if hosts are started together with their store; a program that opens its containers over a server first has `start_timeout` of the connection, too |
 //! | [`steal_after`](ProcessorBuilder::steal_after) | never | only if duplicates are cheaper than waiting for a long call |
 //! | [`stop_deadline`](ProcessorBuilder::stop_deadline) | 30 s | below the time that your scheduler leaves a process |

@@ -16,7 +16,7 @@ mod paths;
 pub use self::{
     codec::{Malformed, Reader, Wire, decode, decode_parts, encode},
     error::{decode_error, encode_error},
-    messages::{Address, Opened, Wait, WatchCall, WatchReply},
+    messages::{Address, Opened, Wait, WatchCall, WatchId, WatchReply},
     paths::{CatalogCall, ContainerCall, PREFIX, Target, VERSION},
 };
 

@@ -42,12 +42,33 @@ pub struct Wait {
     pub continuation: Continuation,
 }
 
+/// Which watch of which client. On the wire it is one number, which clients of before chose at random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchId {
+    /// Chosen by the client at random, once.
+    pub client: u32,
+    /// Counts the watches of the client: one that begins replaces those before it.
+    pub number: u32,
+}
+
+impl Wire for WatchId {
+    fn put(&self, out: &mut Vec<u8>) {
+        (u64::from(self.client) << 32 | u64::from(self.number)).put(out);
+    }
+
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let bits = u64::read_from(input)?;
+        // The halves of the number.
+        Ok(Self { client: (bits >> 32) as u32, number: bits as u32 })
+    }
+}
+
 /// Adds waits to a watch, takes waits from it, or asks which of them have news. A watch lives on the server for as long
 /// as its client asks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchCall {
-    /// Chosen by the client at random.
-    pub watch: u64,
+    /// Which watch.
+    pub watch: WatchId,
     /// Whether this begins the watch. A watch that the server does not know is refused otherwise: it was restarted, and
     /// the client has to send all its waits again.
     pub begin: bool,
@@ -90,7 +111,8 @@ mod tests {
             range: FeedRange::full(),
             continuation: Continuation::from_token("\"3\""),
         };
-        let call = WatchCall { watch: u64::MAX, begin: true, add: vec![wait], cancel: vec![1, 2], poll: true };
+        let watch = WatchId { client: u32::MAX, number: 3 };
+        let call = WatchCall { watch, begin: true, add: vec![wait], cancel: vec![1, 2], poll: true };
         assert_eq!(decode::<WatchCall>(encode(&call)).unwrap(), call);
         let reply = WatchReply { fired: vec![7] };
         assert_eq!(decode::<WatchReply>(encode(&reply)).unwrap(), reply);

@@ -8,7 +8,10 @@ use changefeed_protocol::PREFIX;
 use http_body_util::Full;
 use hyper::{Method, Request, header};
 
-use crate::{server::Server, transport::Failed};
+use crate::{
+    server::Server,
+    transport::{Failed, Limits},
+};
 
 impl Server {
     /// Makes the call `/_changefeed/{name}` once, with a body of JSON, and returns the body of the answer. `limit` is how
@@ -32,11 +35,11 @@ impl Server {
             .header("x-ms-date", date)
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Error::new(ErrorKind::InvalidArgument, "make the request").with_source(error))?;
-        let Some(sent) = crate::timer::within(limit, transport.send(request)).await else {
-            let message = format!("{} did not answer within {limit:?}", transport.endpoint);
-            return Err(Error::new(ErrorKind::Timeout, message).with_unknown_effect());
-        };
-        let answer = sent.map_err(|(Failed::NotSent(error) | Failed::Sent(error))| error)?;
+        let sent = transport.send(request, Limits::only(limit)).await;
+        let answer = sent.map_err(|failed| match failed {
+            Failed::Sent(error) if error.kind() == ErrorKind::Timeout => error.with_unknown_effect(),
+            Failed::NotSent(error) | Failed::Sent(error) => error,
+        })?;
         match answer.status.is_success() {
             true => Ok(answer.body.joined()),
             false => Err(answer.refused_admin_call(&transport.endpoint, transport.clock.wall())),

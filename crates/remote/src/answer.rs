@@ -46,6 +46,11 @@ impl Answer {
         self.text(CONTENT_TYPE.as_str()) == Some(changefeed_protocol::CONTENT_TYPE)
     }
 
+    /// Whether a gateway says that it does not reach the server: it may still be starting.
+    pub(crate) fn is_of_a_gateway(&self) -> bool {
+        matches!(self.status.as_u16(), 502..=504) && self.text(ACTIVITY_ID).is_none()
+    }
+
     /// The error that the answer to a call stands for, received at `now`, and whether it proves that nothing was done.
     pub(crate) fn refusal(&self, endpoint: &Endpoint, now: Timestamp) -> (Error, Proof) {
         if self.text(ACTIVITY_ID).is_none() {
@@ -93,6 +98,11 @@ impl Answer {
 
     /// The error that the answer to a call to the server itself stands for.
     pub(crate) fn refused_admin_call(&self, endpoint: &Endpoint, now: Timestamp) -> Error {
+        if self.is_ours()
+            && let Ok(error) = changefeed_protocol::decode_error(self.body.joined())
+        {
+            return error;
+        }
         match self.status.as_u16() {
             // The server names the calls that it has, or what the call did not find.
             404 | 405 if self.text(ACTIVITY_ID).is_some() => {

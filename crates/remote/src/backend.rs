@@ -9,10 +9,19 @@ use changefeed_core::{
 };
 use changefeed_protocol::{Address, CatalogCall, ContainerCall, Opened, Target, Wait, Wire};
 
-use crate::{backoff::pause_after, server::Client, timer::pause};
+use crate::{
+    backoff::pause_after,
+    page_size::PageSize,
+    server::Client,
+    timer::{instant, pause},
+};
 
-/// How often a conditional write is sent again whose outcome is unknown. More would delay the caller, who can read.
+/// How often a write of one version is sent again whose outcome is unknown. More would delay the caller, who can read.
 const RESENT: u32 = 2;
+
+/// From how many bytes on the bodies of a batch are refused here: the server takes requests of 4 MiB. The store counts them
+/// without system members, and judges smaller ones itself.
+const MAX_SENT_BYTES: usize = 2 * MAX_ITEM_BYTES - (256 << 10);
 
 /// One container of a server.
 pub(crate) struct RemoteContainer {
@@ -20,12 +29,13 @@ pub(crate) struct RemoteContainer {
     identity: ContainerIdentity,
     capabilities: Capabilities,
     address: Address,
+    page_size: PageSize,
 }
 
 impl RemoteContainer {
     pub(crate) fn new(client: Arc<Client>, Opened { identity, capabilities }: Opened) -> Self {
         let address = Address { store: identity.store.clone(), container: identity.container };
-        Self { client, identity, capabilities: capabilities.in_process(false), address }
+        Self { client, identity, capabilities: capabilities.in_process(false), address, page_size: PageSize::default() }
     }
 
     /// Opens the container of this name.
@@ -63,8 +73,16 @@ impl Backend for RemoteContainer {
         self.call(ContainerCall::FeedRanges, &self.address).await
     }
 
-    async fn read_changes(&self, request: ReadChanges) -> Result<Response<ChangePage>> {
-        self.call(ContainerCall::ReadChanges, &(self.address.clone(), request)).await
+    async fn read_changes(&self, mut request: ReadChanges) -> Result<Response<ChangePage>> {
+        request.max_items = self.page_size.limit(request.max_items);
+        let (asked, began) = (request.max_items, instant());
+        let page = self.call(ContainerCall::ReadChanges, &(self.address.clone(), request)).await;
+        match &page {
+            Ok(_) => self.page_size.received(began.elapsed(), self.client.transport.timeout),
+            Err(error) if error.kind() == ErrorKind::Timeout => self.page_size.timed_out(asked),
+            Err(_) => {}
+        }
+        page
     }
 
     async fn changed(&self, range: &FeedRange, continuation: &Continuation) {
@@ -83,15 +101,15 @@ impl Backend for RemoteContainer {
         self.call(ContainerCall::ReadItem, &(self.address.clone(), key.clone())).await
     }
 
-    /// A conditional write whose outcome is unknown is sent again: its condition holds at most once, so that it is
+    /// A write of one version of an item whose outcome is unknown is sent again: a version never comes back, so that it is
     /// performed at most once. If it is refused then, either the first one landed or another writer was faster, and the
     /// outcome stays unknown.
     async fn write(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         check_sizes(&batch)?;
-        let is_conditional = is_conditional(&batch);
+        let happens_once = happens_once(&batch);
         let message = (self.address.clone(), batch);
         let mut first = match self.call(ContainerCall::Write, &message).await {
-            Err(error) if is_conditional && may_have_landed(&error) => error,
+            Err(error) if happens_once && may_have_landed(&error) => error,
             answer => return answer,
         };
         for failures in 1..=RESENT {
@@ -120,8 +138,14 @@ fn may_have_landed(error: &Error) -> bool {
     error.effect() == Effect::Unknown && error.kind() == ErrorKind::Unavailable
 }
 
-/// Refuses items that are too large before they are sent: a server may hang up on a body that is.
+/// Refuses batches that are too large before they are sent, as the store does: a server hangs up on a body that is.
 fn check_sizes(batch: &Batch) -> Result<()> {
+    let count = batch.writes.len();
+    if count > Batch::MAX_WRITES {
+        let most = Batch::MAX_WRITES;
+        return Err(Error::new(ErrorKind::BadBatch, format!("a batch has 1 to {most} writes, not {count}")));
+    }
+    let mut bytes = 0;
     for (index, write) in batch.writes.iter().enumerate() {
         let (Write::Create { body } | Write::Upsert { body, .. } | Write::Replace { body, .. }) = write else {
             continue;
@@ -129,19 +153,22 @@ fn check_sizes(batch: &Batch) -> Result<()> {
         if body.len() > MAX_ITEM_BYTES {
             let message = format!("the item has {} bytes, but {MAX_ITEM_BYTES} is the most", body.len());
             let error = Error::new(ErrorKind::TooLarge, message);
-            return Err(if batch.writes.len() > 1 { error.with_operation(index) } else { error });
+            return Err(if count > 1 { error.with_operation(index) } else { error });
         }
+        bytes += body.len();
+    }
+    if bytes > MAX_SENT_BYTES {
+        let message = format!("the batch has {bytes} bytes, but {MAX_ITEM_BYTES} is the most: cut it in two");
+        return Err(Error::new(ErrorKind::TooLarge, message));
     }
     Ok(())
 }
 
-/// Whether a batch is refused if it has been performed before. Batches of several writes may undo their own conditions.
-fn is_conditional(batch: &Batch) -> bool {
+/// Whether a batch is refused if it has been performed before, whatever happened since. A new item can have been deleted
+/// meanwhile, and would be created twice. Batches of several writes may undo their own conditions.
+fn happens_once(batch: &Batch) -> bool {
     match batch.writes.as_slice() {
-        [Write::Create { .. }] => true,
-        [Write::Upsert { if_match, .. } | Write::Replace { if_match, .. } | Write::Delete { if_match, .. }] => {
-            if_match.is_some()
-        }
+        [Write::Replace { if_match, .. } | Write::Delete { if_match, .. }] => if_match.is_some(),
         _ => false,
     }
 }

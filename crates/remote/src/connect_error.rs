@@ -42,7 +42,7 @@ fn tls_sentence(endpoint: &Endpoint, file: Option<&Path>, problem: &rustls::Erro
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => format!(
             "the certificate of {endpoint} is not for {host}: connect by a name that it holds, or start the server \
-             with a certificate for {host}"
+             with a certificate for {host}, with `--tls self-signed --tls-name {host}` or one of your own"
         ),
         rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
             format!("the certificate of {endpoint} has expired: renew it, or set the clock of this machine")
@@ -57,7 +57,7 @@ fn tls_sentence(endpoint: &Endpoint, file: Option<&Path>, problem: &rustls::Erro
             };
             format!(
                 "the certificate of {endpoint} is not trusted: {remedy}; a server with `--tls self-signed` prints it when \
-                 it is ready"
+                 it is ready, and keeps it as certificate.pem in the folder of its store"
             )
         }
         rustls::Error::InvalidMessage(_) => {

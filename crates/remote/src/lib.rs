@@ -15,7 +15,8 @@
 //!
 //! *Connections.* Kept and used again; HTTP/1.1 or HTTP/2. Nothing is sent before the first call. *Retries.* A call that
 //! had no effect is repeated a few times while the server cannot be reached or throttles; a write whose outcome is
-//! unknown is repeated only if it is conditional, and is otherwise reported with `Effect::Unknown`. *Wake-ups.* One
+//! unknown is repeated only if it replaces or deletes one version of an item, which can happen once at most, and is
+//! otherwise reported with `Effect::Unknown`. *Wake-ups.* One
 //! long request waits for changes of all ranges that the program follows. *Certificates* of [`Builder::certificate_file`] and
 //! of the operating system are read again when a server presents one that is not signed by one of them. *Azure* is not reached by this client: it
 //! speaks to `changefeed serve` only.
@@ -30,7 +31,9 @@ mod connector;
 mod endpoint;
 mod http;
 mod key;
+mod page_size;
 mod parts;
+mod poll_length;
 mod roots;
 mod server;
 mod timer;

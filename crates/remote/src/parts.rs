@@ -2,11 +2,13 @@
 //!
 //! A page of the feed is decoded in place: joining its parts would copy a megabyte once more.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use crate::http::READ_BYTES;
+use crate::{http::READ_BYTES, timer::within};
 
 /// From how many bytes on a part is kept as it is. Smaller ones are copied together: each part holds a buffer of up to
 /// [`READ_BYTES`] in memory, so what is kept never takes more than twice its size.
@@ -21,16 +23,17 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Receives all of a body.
-    pub(crate) async fn receive(mut body: Incoming) -> hyper::Result<Self> {
+    /// Receives all of a body; none if nothing of it comes for as long as `silence`.
+    pub(crate) async fn receive(mut body: Incoming, silence: Duration) -> Option<hyper::Result<Self>> {
         let mut parts = Self::default();
-        while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame?.into_data() {
-                parts.push(data);
+        while let Some(frame) = within(silence, body.frame()).await? {
+            match frame {
+                Ok(frame) => frame.into_data().into_iter().for_each(|data| parts.push(data)),
+                Err(error) => return Some(Err(error)),
             }
         }
         parts.end_small();
-        Ok(parts)
+        Some(Ok(parts))
     }
 
     /// The parts, none of them empty.

@@ -83,19 +83,19 @@ impl Roots {
         Ok(Self { source, provider, loaded })
     }
 
-    /// Reads the source again; none if it holds what it held before. What cannot be read changes nothing: the file may be
-    /// half written.
-    fn reload(&self) -> Option<Loaded> {
-        let certificates =
-            self.source.load().inspect_err(|error| tracing::warn!(%error, "certificates stay as they are"));
-        let certificates = certificates.ok()?;
+    /// Reads the source again. What cannot be read changes nothing: the file may be half written.
+    fn reload(&self) {
+        let read = self.source.load().inspect_err(|error| tracing::warn!(%error, "certificates stay as they are"));
+        let Ok(certificates) = read else { return };
         let mut loaded = self.loaded.lock();
-        if loaded.certificates == certificates {
-            return None;
+        if loaded.certificates != certificates {
+            *loaded = Loaded::new(certificates, &self.provider);
+            tracing::info!(source = ?self.source, "trusted certificates have changed");
         }
-        *loaded = Loaded::new(certificates, &self.provider);
-        tracing::info!(source = ?self.source, "trusted certificates have changed");
-        Some(loaded.clone())
+    }
+
+    fn loaded(&self) -> Loaded {
+        self.loaded.lock().clone()
     }
 }
 
@@ -131,11 +131,11 @@ impl ServerCertVerifier for Roots {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let loaded = self.loaded.lock().clone();
-        // Blocks for a moment, and only before an attempt to connect would fail.
-        loaded.verify(certificate, between, name, ocsp, now).or_else(|refused| match self.reload() {
-            Some(newer) => newer.verify(certificate, between, name, ocsp, now),
-            None => Err(refused),
+        // Reading blocks for a moment, and only before an attempt to connect would fail. Another connection may have read the
+        // source in between: what counts is what is loaded now.
+        self.loaded().verify(certificate, between, name, ocsp, now).or_else(|_| {
+            self.reload();
+            self.loaded().verify(certificate, between, name, ocsp, now)
         })
     }
 
@@ -159,5 +159,41 @@ impl ServerCertVerifier for Roots {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use changefeed_core::{Clock as _, SystemClock};
+    use rustls::crypto::ring;
+
+    use super::*;
+
+    #[test]
+    fn connections_that_are_made_while_certificates_are_read_again_trust_the_new_ones() {
+        const CONNECTIONS: usize = 8;
+        let file = std::env::temp_dir().join(format!("changefeed-roots-test-{}.pem", std::process::id()));
+        fs::write(&file, changefeed_server::self_signed().unwrap().certificate).unwrap();
+        let roots = Roots::load(Source::File(file.clone()), Arc::new(ring::default_provider())).unwrap();
+        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(SystemClock.wall().as_secs()));
+        for round in 0..50 {
+            let pem = changefeed_server::self_signed().unwrap().certificate;
+            fs::write(&file, &pem).unwrap();
+            let certificate = &in_pem(pem.as_bytes()).unwrap()[0];
+            let (roots, together) = (&roots, Barrier::new(CONNECTIONS));
+            let verify = || {
+                together.wait();
+                roots.verify_server_cert(certificate, &[], &"localhost".try_into().unwrap(), &[], now)
+            };
+            std::thread::scope(|scope| {
+                let connections: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(verify)).collect();
+                for connection in connections {
+                    connection.join().unwrap().unwrap_or_else(|error| panic!("round {round}: {error}"));
+                }
+            });
+        }
+        fs::remove_file(file).unwrap();
     }
 }

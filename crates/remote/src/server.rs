@@ -65,7 +65,11 @@ impl Builder {
         self
     }
 
-    /// Sets the timeout of a request, repetitions not included. A write that takes longer has an unknown outcome. Default: 10 s.
+    /// Sets how long the server may take until its answer begins, and how long nothing of it may come after that; repetitions
+    /// not included. An answer that keeps coming over a slow link may take six times as long in all, and one to a large
+    /// request a second more for each 64 KiB that is sent. Pages of the feed that take too long are asked for again with
+    /// fewer changes. A write that takes longer has an unknown outcome. With more than 10 s, raise `read_timeout` of the
+    /// processor to more than six times as much. Default: 10 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -78,14 +82,16 @@ impl Builder {
     }
 
     /// Sets how often a request is repeated that had no effect because the server could not be reached or throttled.
-    /// Default: 3, which takes about a third of a second.
+    /// Default: 3, which takes about a third of a second where connecting is refused; where packets are dropped each
+    /// attempt takes up to `connect_timeout` in addition.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// Sets how long the first call is repeated while nothing listens at the endpoint, so that programs and their server can be
-    /// started together. Once anything was reached, `retries` applies. Default: 10 s.
+    /// Sets how long the first call is repeated while nothing listens at the endpoint, or a gateway answers that it does not
+    /// reach the server, so that programs and their server can be started together. Once the server was reached, `retries`
+    /// applies. Default: 10 s.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout;
         self

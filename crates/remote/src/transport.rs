@@ -13,7 +13,7 @@ use bytes::Bytes;
 use changefeed_core::{Clock, Effect, Error, ErrorKind, Result};
 use changefeed_protocol::{CONTENT_TYPE, PREFIX, Target, Wire, decode_error, decode_parts, encode};
 use http_body_util::Full;
-use hyper::{Method, Request, header};
+use hyper::{Method, Request, header, header::HeaderValue};
 
 use crate::{
     answer::{Answer, Proof},
@@ -34,6 +34,45 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The longest pause while the server may still be starting.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
+/// How many bytes a second a request may at least take, in addition to the timeout of its answer.
+const SLOWEST_UPLOAD: u32 = 64 << 10;
+
+/// How many timeouts an answer may take that keeps coming: 4 MiB in a minute, with the default timeout.
+const TIMEOUTS: u32 = 6;
+
+/// How long a call may take. A link that is slow but moves is waited for; one that is silent is not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Until the answer begins.
+    answer: Duration,
+    /// How long nothing may come of an answer that has begun.
+    silence: Duration,
+    /// All together.
+    overall: Duration,
+}
+
+impl Limits {
+    pub(crate) fn of(timeout: Duration, sent: usize) -> Self {
+        let upload = Duration::from_secs((sent / SLOWEST_UPLOAD as usize) as u64);
+        Self {
+            answer: timeout.saturating_add(upload),
+            silence: timeout,
+            overall: timeout.saturating_mul(TIMEOUTS).saturating_add(upload),
+        }
+    }
+
+    /// Nothing but a limit for everything.
+    pub(crate) fn only(overall: Duration) -> Self {
+        Self { answer: overall, silence: overall, overall }
+    }
+
+    /// The answer may begin later by this.
+    pub(crate) fn later(self, time: Duration) -> Self {
+        let longer = |limit: Duration| limit.saturating_add(time);
+        Self { answer: longer(self.answer), overall: longer(self.overall), ..self }
+    }
+}
+
 /// How calls reach the server.
 #[derive(Debug)]
 pub(crate) struct Transport {
@@ -52,7 +91,7 @@ pub(crate) struct Transport {
 #[derive(Debug)]
 pub(crate) struct Start {
     timeout: Duration,
-    /// Whether anything has been reached at the endpoint.
+    /// Whether the server has answered, or something that takes its place.
     reached: AtomicBool,
 }
 
@@ -80,7 +119,7 @@ impl Transport {
         let body = encode(message);
         let (mut failures, began) = (0, instant());
         loop {
-            let answer = self.call_once(target, body.clone(), self.timeout).await;
+            let answer = self.call_once(target, body.clone(), self.limits(body.len()), None).await;
             failures += 1;
             let waits = self.start.waits(began.elapsed());
             match answer {
@@ -98,22 +137,39 @@ impl Transport {
         }
     }
 
-    /// Makes a call once. An error says whether the call may have been carried out all the same.
-    pub(crate) async fn call_once<T: Wire>(&self, target: &Target, body: Bytes, limit: Duration) -> Result<T> {
+    /// The limits of a call that sends so many bytes.
+    pub(crate) fn limits(&self, sent: usize) -> Limits {
+        Limits::of(self.timeout, sent)
+    }
+
+    /// Makes a call once; the server may wait with its answer for as long as `wait`. An error says whether the call may have
+    /// been carried out all the same.
+    pub(crate) async fn call_once<T: Wire>(
+        &self,
+        target: &Target,
+        body: Bytes,
+        limits: Limits,
+        wait: Option<Duration>,
+    ) -> Result<T> {
         // Nothing that a read does needs to be found out.
         let unknown = |error: Error| if target.is_read() { error } else { error.with_unknown_effect() };
-        let request = self.request(target, body)?;
-        let Some(sent) = within(limit, self.send(request)).await else {
-            let message = format!("{} did not answer within {limit:?}", self.endpoint);
-            return Err(unknown(Error::new(ErrorKind::Timeout, message)));
-        };
-        let answer = match sent {
+        let mut request = self.request(target, body)?;
+        if let Some(wait) = wait {
+            request.headers_mut().insert("prefer", prefer_wait(wait));
+        }
+        let answer = match self.send(request, limits).await {
             Ok(answer) => answer,
             Err(Failed::NotSent(error)) => return Err(error),
             Err(Failed::Sent(error)) => return Err(unknown(error)),
         };
         let unreadable = |malformed: changefeed_protocol::Malformed| {
-            let message = format!("the answer of {} cannot be read: use the same version of changefeed", self.endpoint);
+            let message = format!(
+                "the answer of {} cannot be read by this client (changefeed {}, calls of {}): build both from the same \
+                 version of changefeed",
+                self.endpoint,
+                env!("CARGO_PKG_VERSION"),
+                changefeed_protocol::VERSION
+            );
             unknown(Error::new(ErrorKind::Unavailable, message).with_source(malformed))
         };
         match (answer.is_ours(), answer.status.is_success()) {
@@ -146,22 +202,49 @@ impl Transport {
             .map_err(|error| Error::new(ErrorKind::InvalidArgument, "make the request").with_source(error))
     }
 
-    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failed> {
-        let sent = self.http.request(request).await;
-        if sent.as_ref().err().is_none_or(|error| !error.is_connect()) {
-            self.start.set_reached();
-        }
+    /// Sends a request and receives all of its answer.
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>, limits: Limits) -> Result<Answer, Failed> {
+        let late = |what: &str, limit: Duration| {
+            Failed::Sent(Error::new(ErrorKind::Timeout, format!("{} {what} within {limit:?}", self.endpoint)))
+        };
+        let Some(answer) = within(limits.overall, self.exchange(request, limits, &late)).await else {
+            return Err(late("did not complete its answer", limits.overall));
+        };
+        answer
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        limits: Limits,
+        late: &impl Fn(&str, Duration) -> Failed,
+    ) -> Result<Answer, Failed> {
+        let Some(sent) = within(limits.answer, self.http.request(request)).await else {
+            return Err(late("did not answer", limits.answer));
+        };
         let response = sent.map_err(|error| {
             let failed = if error.is_connect() { Failed::NotSent } else { Failed::Sent };
             failed(connect_error(&self.endpoint, self.certificate_file.as_deref(), error))
         })?;
         let (parts, body) = response.into_parts();
-        let body = Parts::receive(body).await.map_err(|error| {
+        let Some(body) = Parts::receive(body, limits.silence).await else {
+            return Err(late("sent nothing of its answer", limits.silence));
+        };
+        let body = body.map_err(|error| {
             let message = format!("the answer of {} broke off", self.endpoint);
             Failed::Sent(Error::new(ErrorKind::Unavailable, message).with_source(error))
         })?;
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        let answer = Answer { status: parts.status, headers: parts.headers, body };
+        if !answer.is_of_a_gateway() {
+            self.start.set_reached();
+        }
+        Ok(answer)
     }
+}
+
+/// How long the server may wait with its answer, as RFC 7240 has it. Servers that do not know it wait as they like.
+fn prefer_wait(wait: Duration) -> HeaderValue {
+    HeaderValue::try_from(format!("wait={}", wait.as_secs())).unwrap_or(HeaderValue::from_static("wait=1"))
 }
 
 /// A call without an answer.

@@ -1,23 +1,39 @@
 //! Wake-ups: one long request to the server for all readers that wait, in whatever container.
 //!
 //! A task runs while readers wait. It sends what is waited for, and asks again and again which of it may have news.
-//! When the connection is lost it begins again with everything that is still waited for. Callers may poll
+//! When the connection is lost it begins another watch with everything that is still waited for, which replaces the one
+//! before on the server. Callers may poll
 //! rarely, since they are woken: for as long as that is not possible, readers are woken every few seconds without news.
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
-use changefeed_core::{Error, ErrorKind, Result};
-use changefeed_protocol::{Target, Wait, WatchCall, WatchReply, encode};
+use changefeed_core::{ErrorKind, Result};
+use changefeed_protocol::{Target, Wait, WatchCall, WatchId, WatchReply, encode};
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot, watch as channel},
     task::JoinSet,
 };
 
-use crate::{backoff::pause_after, timer::pause, transport::Transport};
+use crate::{
+    backoff::pause_after,
+    poll_length::PollLength,
+    timer::{instant, pause, within},
+    transport::Transport,
+};
 
-/// How long a poll may take: more than the 25 s after which the server answers without news.
-const POLL: Duration = Duration::from_secs(40);
+/// How much later than it should the answer to a poll may come.
+const LATE: Duration = Duration::from_secs(15);
+
+/// How long a watch without readers is kept: those that read a page come back at once. Less than the minute after which
+/// the server may forget a watch.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// How many waits a request holds: far below the 4 MiB that the server accepts, also with the longest names.
+const WAITS: usize = 1000;
+
+/// How often the log says that the server has too many clients.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 /// How long after a server said that it has no wake-ups it is asked again: it may have been replaced by a newer one.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
@@ -35,7 +51,8 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     pub(crate) fn new(transport: Arc<Transport>) -> Self {
-        Self { transport, readers: Arc::default(), task: Mutex::new(JoinSet::new()) }
+        let readers = Arc::new(Readers { client: fastrand::u32(..), ..Readers::default() });
+        Self { transport, readers, task: Mutex::new(JoinSet::new()) }
     }
 
     /// Returns when there may be news for `wait`; after a few seconds if the server does not tell.
@@ -68,6 +85,8 @@ impl Watcher {
 /// All waiting readers.
 #[derive(Debug, Default)]
 struct Readers {
+    /// Tells this client from the other clients of the server.
+    client: u32,
     state: Mutex<State>,
     /// Notified when there is something to send.
     added: Notify,
@@ -78,6 +97,8 @@ struct Readers {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
+    /// How many watches have begun.
+    watches: u32,
     waiting: BTreeMap<u64, (Wait, oneshot::Sender<()>)>,
     /// To be sent.
     add: Vec<u64>,
@@ -85,6 +106,9 @@ struct State {
     /// The server has no such call: readers poll, and are not sent.
     unsupported: bool,
 }
+
+/// Waits that were added, and ids of those that were withdrawn.
+type Changes = (Vec<Wait>, Vec<u64>);
 
 /// One that waits; withdrawn when dropped.
 struct Reader<'a> {
@@ -116,18 +140,23 @@ impl Readers {
         (Reader { readers: self, id }, news)
     }
 
-    /// Everything that is waited for, for a watch that begins; none if no reader waits.
-    fn all(&self) -> Option<Vec<Wait>> {
+    /// Names a watch that begins, to which everything that is waited for is to be sent; none if no reader waits.
+    fn begin(&self) -> Option<WatchId> {
         let mut state = self.state.lock();
-        (state.add, state.cancel) = (Vec::new(), Vec::new());
-        let all: Vec<_> = state.waiting.values().map(|(wait, _)| wait.clone()).collect();
-        (!all.is_empty()).then_some(all)
+        (state.add, state.cancel) = (state.waiting.keys().copied().collect(), Vec::new());
+        if state.add.is_empty() {
+            return None;
+        }
+        state.watches = state.watches.wrapping_add(1);
+        Some(WatchId { client: self.client, number: state.watches })
     }
 
-    /// What was added and withdrawn since it was last asked.
-    fn changes(&self) -> (Vec<Wait>, Vec<u64>) {
+    /// What was added and withdrawn since it was last asked, as far as a request holds it.
+    fn changes(&self) -> Changes {
         let mut state = self.state.lock();
-        let add = mem::take(&mut state.add);
+        let rest = state.add.len().min(WAITS);
+        let rest = state.add.split_off(rest);
+        let add = mem::replace(&mut state.add, rest);
         let add = add.iter().filter_map(|id| state.waiting.get(id).map(|(wait, _)| wait.clone())).collect();
         (add, mem::take(&mut state.cancel))
     }
@@ -177,13 +206,15 @@ impl Readers {
 
 /// The task: one watch after the other, for as long as readers wait.
 async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
-    let mut failures = 0;
+    let (mut failures, mut length) = (0, PollLength::default());
+    let mut warned: Option<tokio::time::Instant> = None;
     loop {
-        let Some(add) = readers.all() else {
+        let Some(watch) = readers.begin() else {
             readers.added.notified().await;
             continue;
         };
-        let ended = watch(&transport, &readers, add, &mut failures).await;
+        let watch = Watch { transport: &transport, readers: &readers, watch };
+        let ended = watch.run(&mut failures, &mut length).await;
         readers.set_connected(false);
         match ended {
             Ok(()) => {}
@@ -195,6 +226,10 @@ async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
             }
             Err(error) => {
                 failures += 1;
+                if error.kind() == ErrorKind::Throttled && warned.is_none_or(|at| at.elapsed() >= WARN_AGAIN) {
+                    warned = Some(instant());
+                    tracing::warn!(%error, "the server refuses wake-ups: changes are found by polling meanwhile");
+                }
                 tracing::debug!(%error, failures, "wake-ups are interrupted");
                 pause(pause_after(failures, error.retry_after(), fastrand::f64())).await;
             }
@@ -202,53 +237,79 @@ async fn run(transport: Arc<Transport>, readers: Arc<Readers>) {
     }
 }
 
-/// One watch, until no reader waits any more or it fails. A poll that is answered ends a row of failures.
-async fn watch(transport: &Transport, readers: &Readers, add: Vec<Wait>, failures: &mut u32) -> Result<()> {
-    let watch = fastrand::u64(..);
-    let call = async |begin, (add, cancel), poll| -> Result<WatchReply, Error> {
-        let limit = if poll { POLL } else { transport.timeout };
-        let body = encode(&WatchCall { watch, begin, add, cancel, poll });
-        transport.call_once(&Target::Watch, body, limit).await
-    };
-    call(true, (add, Vec::new()), false).await?;
-    // After a failure only the answer to a poll proves that the way is open for long requests, too.
-    if *failures == 0 {
-        readers.set_connected(true);
-    }
-    loop {
-        // What came since the last call travels with the poll.
-        let mut poll = std::pin::pin!(call(false, readers.changes(), true));
-        let reply = loop {
-            tokio::select! {
-                biased;
-                reply = poll.as_mut() => break reply?,
-                () = readers.added.notified() => {
-                    if !readers.has_additions() {
-                        continue;
+/// One watch.
+struct Watch<'a> {
+    transport: &'a Transport,
+    readers: &'a Readers,
+    watch: WatchId,
+}
+
+impl Watch<'_> {
+    /// Runs until no reader has waited for a while or a call fails. A poll that is answered ends a row of failures.
+    async fn run(&self, failures: &mut u32, length: &mut PollLength) -> Result<()> {
+        self.send(true, self.readers.changes()).await?;
+        // After a failure only the answer to a poll proves that the way is open for long requests, too.
+        if *failures == 0 {
+            self.readers.set_connected(true);
+        }
+        loop {
+            let mut poll = std::pin::pin!(self.poll(self.readers.changes(), length));
+            let reply = loop {
+                if !self.readers.has_additions() {
+                    tokio::select! {
+                        biased;
+                        reply = poll.as_mut() => break reply?,
+                        () = self.readers.added.notified() => continue,
                     }
                 }
-            }
-            // The poll goes on while further readers are sent; those that come meanwhile are sent together.
-            let mut sent = std::pin::pin!(call(false, readers.changes(), false));
-            let early = tokio::select! {
-                biased;
-                reply = poll.as_mut() => Some(reply?),
-                sent = sent.as_mut() => {
-                    sent?;
-                    None
+                // The poll goes on while further readers are sent; those that come meanwhile are sent together.
+                let mut sent = std::pin::pin!(self.send(false, self.readers.changes()));
+                let early = tokio::select! {
+                    biased;
+                    reply = poll.as_mut() => Some(reply?),
+                    sent = sent.as_mut() => {
+                        sent?;
+                        None
+                    }
+                };
+                if let Some(reply) = early {
+                    self.readers.wake(&reply.fired);
+                    sent.await?;
+                    break WatchReply { fired: Vec::new() };
                 }
             };
-            if let Some(reply) = early {
-                readers.wake(&reply.fired);
-                sent.await?;
-                break WatchReply { fired: Vec::new() };
+            *failures = 0;
+            self.readers.set_connected(true);
+            self.readers.wake(&reply.fired);
+            while self.readers.is_empty() {
+                if within(KEPT, self.readers.added.notified()).await.is_none() {
+                    return Ok(());
+                }
             }
-        };
-        *failures = 0;
-        readers.set_connected(true);
-        readers.wake(&reply.fired);
-        if readers.is_empty() {
-            return Ok(());
         }
+    }
+
+    /// Sends what has changed.
+    async fn send(&self, begin: bool, (add, cancel): Changes) -> Result<()> {
+        let call = WatchCall { watch: self.watch, begin, add, cancel, poll: false };
+        let body = encode(&call);
+        let limits = self.transport.limits(body.len());
+        self.transport.call_once::<WatchReply>(&Target::Watch, body, limits, None).await.map(drop)
+    }
+
+    /// Asks what has news. What has changed since the last call travels along.
+    async fn poll(&self, (add, cancel): Changes, length: &mut PollLength) -> Result<WatchReply> {
+        let body = encode(&WatchCall { watch: self.watch, begin: false, add, cancel, poll: true });
+        let (wait, began) = (length.get(), instant());
+        let limits = self.transport.limits(body.len()).later(wait + LATE);
+        let reply = self.transport.call_once(&Target::Watch, body, limits, Some(wait)).await;
+        match &reply {
+            Ok(_) => length.answered(began.elapsed()),
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout) => {
+                length.failed(began.elapsed());
+            }
+            Err(_) => {}
+        }
+        reply
     }
 }

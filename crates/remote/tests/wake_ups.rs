@@ -164,3 +164,52 @@ async fn readers_look_for_themselves_while_wake_ups_are_interrupted() {
     orders.create(&json!({"id": "1"})).await.unwrap();
     within(LONG, readers.join_next()).await.expect("a wake-up");
 }
+
+/// Each wake-up ends a wait, and the next wait must not cost the server another watch: it has room for 4,096.
+#[tokio::test]
+async fn wake_ups_without_number_leave_room_for_others() {
+    // Less than readers wait without news when the server refuses to wake them.
+    const PROMPT: Duration = Duration::from_secs(4);
+    let served = Served::start().await;
+    let orders = served.orders().await;
+    let before = now(&orders, &FeedRange::full()).await;
+    orders.create(&json!({"id": "1"})).await.unwrap();
+    for number in 0..4200 {
+        let woken = within(PROMPT, orders.backend().changed(&FeedRange::full(), &before)).await;
+        assert!(woken.is_some(), "wake-up {number}");
+    }
+    let others = served.orders().await;
+    let mut readers = readers(&others, &others.feed_ranges().await.unwrap()).await;
+    assert!(within(SHORT, readers.join_next()).await.is_none());
+    orders.create(&json!({"id": "2"})).await.unwrap();
+    within(PROMPT, readers.join_next()).await.expect("a wake-up of another client");
+}
+
+#[tokio::test]
+async fn polls_become_shorter_behind_a_proxy_that_ends_long_requests() {
+    let served = Served::start().await;
+    let proxy = Proxy::start(served.server.address());
+    let orders = through(&proxy, 1).await;
+    let ranges = orders.feed_ranges().await.unwrap();
+    proxy.inject("watch", Fault::Limited(Duration::from_secs(4)), usize::MAX);
+    let mut readers = readers(&orders, &ranges).await;
+    // With one failure after the other the reader would be sent to look for itself after nine seconds.
+    assert!(within(Duration::from_secs(11), readers.join_next()).await.is_none(), "wake-ups are not interrupted");
+    served.orders().await.create(&json!({"id": "1"})).await.unwrap();
+    within(Duration::from_secs(2), readers.join_next()).await.expect("a wake-up");
+}
+
+#[tokio::test]
+async fn more_readers_than_one_request_holds_are_all_woken() {
+    let served = Served::start().await;
+    let orders = served.orders().await;
+    let after = now(&orders, &FeedRange::full()).await;
+    let mut readers = JoinSet::new();
+    for _ in 0..2500 {
+        let (backend, after) = (Arc::clone(orders.backend()), after.clone());
+        readers.spawn(async move { backend.changed(&FeedRange::full(), &after).await });
+    }
+    assert!(within(SHORT, readers.join_next()).await.is_none());
+    orders.create(&json!({"id": "1"})).await.unwrap();
+    within(Duration::from_secs(4), readers.join_all()).await.expect("all are woken");
+}

@@ -37,7 +37,7 @@ pub use self::{
     containers::verify::{Findings, verify},
     net::{
         limits::Limits,
-        tls::{Certificate, Tls, self_signed},
+        tls::{Certificate, Tls, self_signed, self_signed_for},
     },
     router::path,
     server::{Builder, Server, SocketServer},

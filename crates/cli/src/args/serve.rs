@@ -1,6 +1,9 @@
 //! The arguments of `serve`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use clap::Args as Arguments;
 
@@ -23,9 +26,16 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081", value_parser = address)]
     pub(crate) listen: SocketAddr,
 
-    /// Speaks TLS: `self-signed`, or two files in PEM form, certificate and key, with a comma between them
+    /// Speaks TLS: `self-signed`, or two files in PEM form, certificate and key, with a comma between them. The
+    /// self-signed certificate is for localhost, the account host and each --tls-name. It is kept in the folder of the
+    /// store as certificate.pem, which clients need, and renewed a month before it expires
     #[arg(long, value_name = "self-signed|CERT,KEY")]
     pub(crate) tls: Option<String>,
+
+    /// Host name or IP address by which clients on other machines reach the server, for the self-signed certificate; may be
+    /// given several times
+    #[arg(long, value_name = "NAME|IP", value_parser = tls_name)]
+    pub(crate) tls_name: Vec<String>,
 
     /// File with the account's keys in base64, one on each line; `read-only` before one that must not write
     #[arg(long, value_name = "FILE")]
@@ -72,6 +82,16 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let parsed = numeric.as_deref().unwrap_or(text).parse();
     parsed.map_err(|_| "pass an IP address and a port up to 65535, for example 127.0.0.1:8081".to_owned())
+}
+
+/// A host name or an IP address of a certificate, without port.
+fn tls_name(text: &str) -> Result<String, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.to_string());
+    }
+    account_host(&text.to_ascii_lowercase()).map_err(|_| {
+        "pass a host name or an IP address without port, for example db.example.com or 192.0.2.7".to_owned()
+    })
 }
 
 /// A host name in lower case, without port.

@@ -82,6 +82,8 @@ fn a_certificate_that_is_replaced_while_hosts_run_is_trusted_without_a_restart()
     eventually("the first orders", || ledger.len() == 50);
     server.signal("TERM");
     assert!(server.ended().0.success(), "the server ends in good order");
+    // Otherwise the certificate stays the same.
+    std::fs::remove_file(format!("{store}/certificate.key")).unwrap();
     let (server, certificate) = serve_encrypted(&store, &address);
     eventually("a sentence about the certificate", || host.has_said("is not trusted: write it into"));
     assert!(host.has_said(&file), "{}", host.log());
@@ -90,6 +92,43 @@ fn a_certificate_that_is_replaced_while_hosts_run_is_trusted_without_a_restart()
     folder.write("ca.pem", &certificate);
     eventually("the other orders", || ledger.len() == 100);
     assert_eq!(ledger.duplicates(), 0);
+    host.stop();
+    drop(server);
+}
+
+/// As the README shows it, with an address that no certificate holds by itself in place of another machine.
+#[test]
+fn hosts_on_other_machines_trust_the_server_by_its_name_also_after_a_restart() {
+    const KEY: &str = "bmV3a2V5bmV3a2V5bmV3a2V5";
+    let folder = Folder::new();
+    let (store, mut ledger) = (folder.join("store"), Ledger::new(&folder.join("ledger")));
+    let key = folder.write("key", KEY);
+    let serve = |listen: &str| {
+        let tls = ["--key-file", &key, "--tls", "self-signed", "--tls-name", "127.0.0.2"];
+        Server::spawn(command(&["serve", "--store", &store, "--listen", listen]).args(tls))
+    };
+    let server = serve("127.0.0.2:0");
+    let (endpoint, address) = (server.endpoint(), server.address().to_string());
+    let copy = folder.write("copy.pem", &std::fs::read_to_string(format!("{store}/certificate.pem")).unwrap());
+    let write = |orders: std::ops::Range<u32>| {
+        block_on(async {
+            let client = Client::builder(&endpoint, KEY).certificate_file(&copy).connect().unwrap();
+            // The host has made it.
+            let container = client.database("shop").container("orders").partition_key("/customer").open_or_create();
+            let container = container.await.unwrap();
+            for order in orders {
+                let order = json!({ "id": format!("{order}-{order}"), "customer": "ada" });
+                container.create(&order).await.unwrap();
+            }
+        });
+    };
+    let host = Host::elsewhere(&endpoint, "c", ledger.path(), KEY, &copy);
+    write(0..50);
+    eventually("the first orders", || ledger.len() == 50);
+    server.kill();
+    let server = serve(&address);
+    write(50..100);
+    eventually("the other orders", || ledger.len() == 100);
     host.stop();
     drop(server);
 }

@@ -39,6 +39,14 @@ impl Host {
         host
     }
 
+    /// Starts a host as on another machine: with the key of the server and a copy of its certificate. Waits until it runs.
+    pub(crate) fn elsewhere(endpoint: &str, name: &str, ledger: &str, key: &str, file: &str) -> Self {
+        let access = [("CHANGEFEED_KEY", key), ("CHANGEFEED_CA_FILE", file)];
+        let host = Self::spawn(endpoint, name, ledger, Duration::ZERO, &access);
+        eventually("the start of a host", || host.has_said("started"));
+        host
+    }
+
     fn spawn(endpoint: &str, name: &str, ledger: &str, call: Duration, variables: &[(&str, &str)]) -> Self {
         let millis = call.as_millis().to_string();
         let arguments =

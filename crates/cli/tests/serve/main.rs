@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod admin;
+mod certificates;
 mod durability;
 mod effects;
+mod followers;
 mod http;
 mod options;
 mod process;

@@ -34,6 +34,10 @@ fn tls_that_cannot_be_is_refused() {
     assert_says(&with(&format!("{key},{key}")), &["missing.pem"]);
     assert_says(&with(&format!("{garbage},{garbage}")), &["BEGIN CERTIFICATE"]);
     assert_says(&with(","), &["read"]);
+    assert_says(&refused(&[&MEMORY[..], &["--tls-name", "db.example.com"]].concat()), &["pass --tls self-signed"]);
+    let named = |name: &str| refused(&[&MEMORY[..], &["--tls", "self-signed", "--tls-name", name]].concat());
+    assert_says(&named("db.example.com:8081"), &["without port", "db.example.com or 192.0.2.7"]);
+    assert_says(&named(""), &["--tls-name"]);
 }
 
 #[test]
@@ -103,8 +107,7 @@ fn a_store_that_cannot_be_opened_is_refused() {
     let store = folder.join("store");
     let server = Server::start(&["--store", &store]);
     let said = refused(&["--store", &store, "--listen", "127.0.0.1:0"]);
-    assert_says(&said, &["store"]);
-    assert!(said.contains("in use") || said.contains("locked") || said.contains("another process"), "{said}");
+    assert_says(&said, &[&store, "open in another process", "stop the process that has it open, then start serve"]);
     let account = crate::http::Http::connect(server.address()).unwrap().send("GET", "/", &[], "").unwrap();
     assert_eq!(account.status, 200, "the first server is not disturbed");
     let file = folder.write("file", "precious");
@@ -116,6 +119,20 @@ fn a_store_that_cannot_be_opened_is_refused() {
     std::fs::write(format!("{full}/thesis.txt"), "precious").unwrap();
     drop(run(&["verify", "--store", &full]));
     assert_eq!(std::fs::read_to_string(format!("{full}/thesis.txt")).unwrap(), "precious");
+}
+
+/// A server that is replaced, as process managers do it: the new one is started while the old one still ends.
+#[test]
+fn a_store_that_another_process_is_about_to_leave_is_waited_for() {
+    let folder = Folder::new();
+    let store = folder.join("store");
+    let first = Server::start(&["--store", &store]);
+    let second = crate::process::command(&["serve", "--store", &store, "--listen", "127.0.0.1:0"]);
+    let second = std::thread::spawn(move || Server::spawn(&mut { second }));
+    first.signal("TERM");
+    assert_eq!(first.ended().0.code(), Some(0));
+    let second = second.join().unwrap();
+    assert_eq!(second.ready["event"], "ready");
 }
 
 #[test]

@@ -47,11 +47,27 @@ async fn a_server_of_another_protocol_names_its_own_calls() {
     assert!(error.message().contains("calls of v"), "{error}");
 }
 
+/// A client whose messages are others although its calls have the same number.
+#[tokio::test]
+async fn a_server_that_cannot_read_a_request_names_the_versions_and_the_fix() {
+    let served = Served::start().await;
+    served.orders().await;
+    let client = served.client();
+    for call in ["watch", "catalog/create_database", "shop/orders/write", "shop/orders/read_item"] {
+        let call = format!("{}/{call}", changefeed_protocol::VERSION);
+        let refused = client.admin_call("POST", &call, b"rubbish".to_vec(), Duration::from_secs(10)).await;
+        let error = refused.unwrap_err();
+        let parts = ["cannot read the request: build client and server", env!("CARGO_PKG_VERSION"), "calls of v3"];
+        says(&error, ErrorKind::Unsupported, &parts);
+        assert_eq!(error.effect(), Effect::None, "{call}");
+    }
+}
+
 #[tokio::test]
 async fn a_message_that_cannot_be_read_is_an_error_not_a_panic() {
     for (status, body) in [("200 OK", ""), ("200 OK", "\u{1}\u{2}rubbish"), ("400 Bad Request", "rubbish")] {
         let echo = Echo::start(status, "content-type: application/vnd.changefeed.v1\r\n", body).await;
-        says(&error_of(&echo).await, ErrorKind::Unavailable, &["cannot be read", "the same version"]);
+        says(&error_of(&echo).await, ErrorKind::Unavailable, &["cannot be read", "calls of v3", "the same version"]);
     }
 }
 

@@ -29,6 +29,9 @@ const SERVER: &str = "CHANGEFEED_TEST_PROXY_OF";
 /// What the lines begin with that the process of a proxy answers: the tests' own harness prints to the same place.
 const SAYS: &str = "proxy: ";
 
+/// In how many bits the answers of a second come over a slow link.
+const BITS: u32 = 20;
+
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -44,6 +47,12 @@ pub(crate) enum Fault {
     Half,
     /// The server carries it out, and the answer takes this long.
     Stalled(Duration),
+    /// The server carries it out, and the answer comes over a slow link: with so many bytes a second.
+    Slow(usize),
+    /// The server carries it out, half of the answer comes, and then nothing for as long as this.
+    Stuck(Duration),
+    /// A gateway gives up requests that take longer than this, with a page of its own.
+    Limited(Duration),
 }
 
 impl fmt::Display for Fault {
@@ -55,6 +64,9 @@ impl fmt::Display for Fault {
             Self::DroppedAfter => f.write_str("dropped-after"),
             Self::Half => f.write_str("half"),
             Self::Stalled(time) => write!(f, "stalled:{}", time.as_millis()),
+            Self::Slow(rate) => write!(f, "slow:{rate}"),
+            Self::Stuck(time) => write!(f, "stuck:{}", time.as_millis()),
+            Self::Limited(time) => write!(f, "limited:{}", time.as_millis()),
         }
     }
 }
@@ -73,6 +85,9 @@ impl FromStr for Fault {
             "dropped-after" => Ok(Self::DroppedAfter),
             "half" => Ok(Self::Half),
             "stalled" => Ok(Self::Stalled(Duration::from_millis(number))),
+            "slow" => Ok(Self::Slow(usize::try_from(number).unwrap_or(usize::MAX))),
+            "stuck" => Ok(Self::Stuck(Duration::from_millis(number))),
+            "limited" => Ok(Self::Limited(Duration::from_millis(number))),
             _ => Err(format!("{text} is no fault")),
         }
     }
@@ -288,7 +303,18 @@ async fn relay(mut client: TcpStream, server: SocketAddr, state: &State) -> io::
             }
         };
         stream.write_all(&request).await?;
-        let Some(answer) = message(stream, &mut Vec::new()).await? else { return Ok(()) };
+        let mut rest = Vec::new();
+        let answered = message(stream, &mut rest);
+        let answer = match fault {
+            Some(Fault::Limited(limit)) => {
+                tokio::select! {
+                    answer = answered => answer?,
+                    () = stall(limit) => return client.write_all(page(504).as_bytes()).await,
+                }
+            }
+            _ => answered.await?,
+        };
+        let Some(answer) = answer else { return Ok(()) };
         match fault {
             Some(Fault::DroppedAfter) => return Ok(()),
             Some(Fault::Half) => {
@@ -296,6 +322,20 @@ async fn relay(mut client: TcpStream, server: SocketAddr, state: &State) -> io::
                 return client.write_all(answer.get(..(head + answer.len()) / 2).unwrap_or_default()).await;
             }
             Some(Fault::Stalled(time)) => stall(time).await,
+            Some(Fault::Slow(rate)) => {
+                for bit in answer.chunks((rate / BITS as usize).max(1)) {
+                    client.write_all(bit).await?;
+                    stall(Duration::from_secs(1) / BITS).await;
+                }
+                continue;
+            }
+            Some(Fault::Stuck(time)) => {
+                let (first, rest) = answer.split_at((head_of(&answer).unwrap_or_default() + answer.len()) / 2);
+                client.write_all(first).await?;
+                stall(time).await;
+                client.write_all(rest).await?;
+                continue;
+            }
             _ => {}
         }
         client.write_all(&answer).await?;

@@ -41,6 +41,16 @@ pub enum Tls {
     Files(PathBuf, PathBuf),
 }
 
+impl Tls {
+    /// Finds out whether certificate and key can be read and fit together.
+    ///
+    /// # Errors
+    /// A message for the operator.
+    pub fn check(&self) -> Result<(), String> {
+        load(self).map(drop)
+    }
+}
+
 /// Clocks differ.
 const VALID_BEFORE: Duration = Duration::from_secs(24 * 3600);
 
@@ -52,13 +62,25 @@ const VALID_FOR: Duration = Duration::from_secs(397 * 24 * 3600);
 /// # Errors
 /// A message for the operator.
 pub fn self_signed() -> Result<Certificate, String> {
-    let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    self_signed_for(&["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()], None)
+}
+
+/// A certificate for these host names and IP addresses that vouches for itself, valid for 397 days. With the private key of
+/// an earlier one, in PEM form, clients of `changefeed-remote` that trust the earlier one trust this one, too.
+///
+/// # Errors
+/// A message for the operator.
+pub fn self_signed_for(names: &[String], key: Option<&str>) -> Result<Certificate, String> {
     let bad = |error| format!("make a certificate: {error}");
     let now = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(SystemClock.wall().as_secs());
     let mut settings = rcgen::CertificateParams::new(names).map_err(bad)?;
     settings.not_before = now - VALID_BEFORE;
     settings.not_after = now + VALID_FOR;
-    let key = rcgen::KeyPair::generate().map_err(bad)?;
+    let key = match key {
+        Some(pem) => rcgen::KeyPair::from_pem(pem),
+        None => rcgen::KeyPair::generate(),
+    };
+    let key = key.map_err(bad)?;
     let certificate = settings.self_signed(&key).map_err(bad)?;
     Ok(Certificate { certificate: certificate.pem(), key: key.serialize_pem() })
 }

@@ -22,6 +22,7 @@ use self::{address::open, watch::Watches};
 use crate::{
     containers::{container_cache::ContainerCache, handle::ContainerHandle},
     error::{ApiError, ApiResult},
+    headers,
     wire::http::{Reply, Request},
 };
 
@@ -43,7 +44,12 @@ pub(crate) async fn call(service: Parts<'_>, request: &Request<'_>, target: &Tar
         Target::Catalog(call) => Box::pin(catalog(service, *call, body)).await,
         Target::Container(database, name, call) => container(service, (database, name), *call, body).await,
         Target::Watch => {
-            Box::pin(service.watches.call(service.containers, read(body)?)).await.map(|reply| encode(&reply))
+            let prefer = request.text(&headers::PREFER)?;
+            match read(body) {
+                Ok(call) => Box::pin(service.watches.call(service.containers, call, prefer)).await,
+                Err(error) => Err(error),
+            }
+            .map(|reply| encode(&reply))
         }
     };
     Ok(reply(answer))
@@ -59,9 +65,17 @@ fn reply(answer: Result<Bytes>) -> Reply {
     reply
 }
 
-/// Reads the message of a request.
+/// Reads the message of a request. One that is malformed comes from a client whose messages are others.
 fn read<T: Wire>(body: Bytes) -> Result<T> {
-    decode(body).map_err(|error| Error::new(ErrorKind::InvalidArgument, "read the request").with_source(error))
+    decode(body).map_err(|error| {
+        let message = format!(
+            "the server (changefeed {}, calls of {}) cannot read the request: build client and server from the same version \
+             of changefeed",
+            env!("CARGO_PKG_VERSION"),
+            changefeed_protocol::VERSION
+        );
+        Error::new(ErrorKind::Unsupported, message).with_source(error)
+    })
 }
 
 async fn catalog(service: Parts<'_>, call: CatalogCall, body: Bytes) -> Result<Bytes> {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use changefeed_core::{Error, ErrorKind, Result};
-use changefeed_protocol::{Wait, WatchCall, WatchReply};
+use changefeed_protocol::{Wait, WatchCall, WatchId, WatchReply};
 use futures_util::{
     StreamExt as _,
     future::{AbortHandle, Aborted, BoxFuture, abortable},
@@ -30,25 +30,30 @@ use crate::{
     net::timeouts::within,
 };
 
-/// The length of a poll without changes: shorter than the idle timeouts of common proxies.
+/// The length of a poll without changes: shorter than the idle timeouts of common proxies. Clients ask for shorter ones
+/// behind proxies that allow less.
 const POLL: Duration = Duration::from_secs(25);
+
+/// The shortest poll that a client can ask for.
+const SHORTEST_POLL: Duration = Duration::from_secs(1);
 
 /// A watch is dropped if its client has not called for this long.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The most watches: as many as connections.
+/// The most watches, one for each client: as many as connections.
 const MAX_WATCHES: usize = 4096;
 
-/// The most waits of a watch: more than the leases of any host.
+/// The most waits of a watch: more than the leases of any host. Clients send them in several requests, since the body of
+/// one has its limit, too.
 const MAX_WAITS: usize = 100_000;
 
 /// The queue of a watch's task. The task only adds futures, so calls rarely wait.
 const QUEUE: usize = 16;
 
-/// All watches of the server.
+/// All watches of the server: one for each client, the one that it began last.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    watches: Mutex<BTreeMap<u64, Arc<Watch>>>,
+    watches: Mutex<BTreeMap<u32, (u32, Arc<Watch>)>>,
     closed: AtomicBool,
 }
 
@@ -72,8 +77,13 @@ struct Command {
 }
 
 impl Watches {
-    /// Carries out a call of a client.
-    pub(crate) async fn call(&self, containers: &ContainerCache, call: WatchCall) -> Result<WatchReply> {
+    /// Carries out a call of a client; a poll takes no longer than the header `prefer` says.
+    pub(crate) async fn call(
+        &self,
+        containers: &ContainerCache,
+        call: WatchCall,
+        prefer: Option<&str>,
+    ) -> Result<WatchReply> {
         let watch = self.find(call.watch, call.begin)?;
         let _under_way = UnderWay::new(&watch);
         if call.add.len() > MAX_WAITS {
@@ -96,7 +106,7 @@ impl Watches {
             watch.fire(gone);
         }
         if call.poll {
-            within(POLL, self.news(&watch)).await;
+            within(poll_length(prefer), self.news(&watch)).await;
         }
         let fired = if call.poll { std::mem::take(&mut *watch.fired.lock()) } else { Vec::new() };
         Ok(WatchReply { fired })
@@ -105,7 +115,7 @@ impl Watches {
     /// Ends all polls, current and future: a server that stops does not wait for them.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.watches.lock().values().for_each(|watch| watch.news.notify_waiters());
+        self.watches.lock().values().for_each(|(_, watch)| watch.news.notify_waiters());
     }
 
     async fn news(&self, watch: &Watch) {
@@ -121,24 +131,29 @@ impl Watches {
         }
     }
 
-    fn find(&self, id: u64, begin: bool) -> Result<Arc<Watch>> {
+    /// Finds the watch of a call. One that begins replaces the client's watch before; a call about an earlier one, which
+    /// was delayed on its way, is refused: it would take wake-ups that its client no longer waits for.
+    fn find(&self, WatchId { client, number }: WatchId, begin: bool) -> Result<Arc<Watch>> {
         let mut watches = self.watches.lock();
-        if begin {
-            watches.retain(|_, watch| watch.is_used());
-            if watches.len() >= MAX_WATCHES {
-                return Err(Error::new(
-                    ErrorKind::Throttled,
-                    format!("{MAX_WATCHES} clients wait for changes already"),
-                ));
-            }
-            let watch = Watch::new();
-            watches.insert(id, Arc::clone(&watch));
-            return Ok(watch);
+        let unknown = || Error::new(ErrorKind::InvalidArgument, "this server does not know the watch: begin another");
+        if !begin {
+            let (newest, watch) = watches.get(&client).ok_or_else(unknown)?;
+            return if *newest == number { Ok(Arc::clone(watch)) } else { Err(unknown()) };
         }
-        watches
-            .get(&id)
-            .cloned()
-            .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "this server does not know the watch: begin another"))
+        match watches.get(&client) {
+            Some((newest, _)) if *newest > number => return Err(unknown()),
+            Some(_) => {}
+            None => {
+                watches.retain(|_, (_, watch)| watch.is_used());
+                if watches.len() >= MAX_WATCHES {
+                    let message = format!("{MAX_WATCHES} clients wait for changes already");
+                    return Err(Error::new(ErrorKind::Throttled, message));
+                }
+            }
+        }
+        let watch = Watch::new();
+        watches.insert(client, (number, Arc::clone(&watch)));
+        Ok(watch)
     }
 }
 
@@ -191,6 +206,13 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// The length of a poll whose request has this header: RFC 7240 has `wait=SECONDS`. Whatever else it says is ignored.
+fn poll_length(prefer: Option<&str>) -> Duration {
+    let wait = prefer.into_iter().flat_map(|text| text.split(',')).find_map(|part| part.trim().strip_prefix("wait="));
+    let seconds = wait.and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(POLL, |seconds| Duration::from_secs(seconds).clamp(SHORTEST_POLL, POLL))
+}
+
 /// The task of a watch: waits for news of all its ranges.
 async fn run(mut commands: mpsc::Receiver<Command>, fire: impl Fn(u64)) {
     let mut waits: FuturesUnordered<BoxFuture<'static, Result<u64, Aborted>>> = FuturesUnordered::new();
@@ -226,5 +248,38 @@ async fn run(mut commands: mpsc::Receiver<Command>, fire: impl Fn(u64)) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_can_ask_for_shorter_polls_only() {
+        let seconds = |prefer| poll_length(prefer).as_secs();
+        assert_eq!(seconds(None), 25);
+        assert_eq!([seconds(Some("wait=7")), seconds(Some("return=minimal, wait=9"))], [7, 9]);
+        assert_eq!([seconds(Some("wait=0")), seconds(Some("wait=99")), seconds(Some("wait=-1"))], [1, 25, 25]);
+    }
+
+    #[tokio::test]
+    async fn a_client_has_one_watch_and_no_call_reaches_an_earlier_one() {
+        let watches = Watches::default();
+        let begin = |client, number| watches.find(WatchId { client, number }, true);
+        let first = begin(1, 1).unwrap();
+        for number in 2..10_000 {
+            begin(1, number).unwrap();
+        }
+        assert_eq!(watches.watches.lock().len(), 1);
+        assert!(!Arc::ptr_eq(&first, &watches.find(WatchId { client: 1, number: 9999 }, false).unwrap()));
+        // Calls that were delayed on their way.
+        assert!(watches.find(WatchId { client: 1, number: 1 }, false).is_err());
+        assert_eq!(begin(1, 1).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        for client in 2..=u32::try_from(MAX_WATCHES).unwrap() {
+            begin(client, 1).unwrap();
+        }
+        assert_eq!(begin(0, 1).unwrap_err().kind(), ErrorKind::Throttled);
+        begin(1, 10_000).unwrap();
     }
 }
