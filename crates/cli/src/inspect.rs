@@ -18,6 +18,7 @@ use crate::{
     leases,
     processor_stores::ProcessorStores,
     progress::Indicator,
+    store_health::{StoreProblems, unless_stopped},
     table::Table,
     tail::partition_key,
     terminal,
@@ -28,9 +29,10 @@ const MOST_SCANNED: usize = 100_000;
 
 /// `changefeed lag`.
 pub(crate) fn lag(args: &LagArgs) -> Result<Exit> {
-    let (lag, letters) = on(&args.processor, async |on| {
+    let (lag, letters, problems) = on(&args.processor, async |on| {
         let lag = Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?;
-        Ok((lag, LetterCount::of(&args.letters, on, None).await?))
+        let problems = StoreProblems::of(&args.processor, on).await.sentences;
+        Ok((lag, LetterCount::of(&args.letters, on, None).await?, problems))
     })?;
     if args.json {
         let Lag { changes, behind, leases, broken, .. } = &lag;
@@ -242,7 +244,7 @@ pub(crate) fn waiting_on<T>(
     block_on(async {
         let stores = ProcessorStores::open(args).await?;
         let waiting = Indicator::waiting(what);
-        let found = look(&stores).await?;
+        let found = unless_stopped(stores.stores(), look(&stores)).await?;
         drop(waiting);
         stores.close().await?;
         Ok(found)

@@ -21,6 +21,7 @@ use crate::{
     outage::{Outage, may_pass},
     progress::Indicator,
     store::{Missing, Store},
+    store_health::stopped,
     whole_file,
 };
 
@@ -44,6 +45,8 @@ pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
         // Those who write what is waited for need the folder, too.
         let admin = if args.once { None } else { store.offer_admin_endpoint() };
         let ended = tokio::select! {
+            biased;
+            error = stopped([&store]) => return Err(error),
             ended = follow(args, &container, &mut pull, condition.as_ref()) => ended?,
             () = interrupted() => Exit::Interrupted,
         };

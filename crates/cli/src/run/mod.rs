@@ -38,6 +38,7 @@ use crate::{
     processor_stores::ProcessorStores,
     redact::redacted,
     store::Store,
+    store_health::stopped,
 };
 
 /// Runs until a signal, or the end that the arguments ask for.
@@ -86,7 +87,14 @@ async fn stoppable(args: &RunArgs, requests: &EndRequests) -> Result<Exit> {
         }
     };
     let observed = Observed { probe: &probe, questions, stores: &opened.stores };
-    let ended = work(args, &opened.processor, &opened.delegate, observed, requests).await;
+    let working = work(args, &opened.processor, &opened.delegate, observed, requests);
+    let all = opened.stores.stores().chain(&opened.own_store);
+    let ended = tokio::select! {
+        biased;
+        // A stop in good order would write, which is refused.
+        error = stopped(all) => return Err(error),
+        ended = Box::pin(working) => ended,
+    };
     probe.stopping();
     opened.close().await?;
     ended
