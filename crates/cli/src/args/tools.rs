@@ -263,7 +263,7 @@ Example:
     },
 }
 
-/// Says of one item where it stands: its lease, and whether its newest version was handled
+/// Says of one item where it stands: its lease, and whether that has passed its newest version
 ///
 /// Without --key the item is searched by its id, among at most 100,000 items whose ids begin with it; if several partition keys
 /// have it, they are listed. Exit code 1 if there is no such item, or if it is a dead letter.

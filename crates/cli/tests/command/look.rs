@@ -166,7 +166,7 @@ fn explain_tells_the_problems_of_the_lease_store_too_and_programs_get_all_that_p
 }
 
 #[test]
-fn where_says_whether_an_item_was_handled() {
+fn where_says_whether_an_item_is_behind_the_checkpoint() {
     let shop = Shop::in_folder();
     shop.load(20);
     shop.says(&["run"], &["--print", "--once", "--from", "beginning", "--log", "warn"]);
@@ -180,13 +180,33 @@ fn where_says_whether_an_item_was_handled() {
         assert!(said.starts_with(&format!("item {id}: newest version at lsn {lsn}, written 20")), "{said}");
         said
     };
-    let handled = "\nbehind the checkpoint of its lease: handled, unless it became a dead letter, which --dead-letters DB/NAME \
-                   tells\nlease ";
-    assert!(at(3).contains(handled), "{}", at(3));
+    let passed = "\nbehind the checkpoint of its lease: delivered, or passed over by the start or a seek of the processor, unless \
+                  it became a dead letter, which --dead-letters DB/NAME tells\nlease ";
+    assert!(at(3).contains(passed), "{}", at(3));
     assert!(at(25).contains("\nwaiting: it is after the checkpoint, the next of its partition key\n"), "{}", at(25));
     let output = crate::process::run(&[&["where", "mailer", "none", "--key", "k1"], &place[..]].concat());
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("with the partition key [\"k1\"]: is --key right?"), "{output:?}");
+}
+
+#[test]
+fn where_does_not_call_an_item_delivered_that_a_start_or_a_seek_passed_over() {
+    let shop = Shop::in_folder();
+    let first = shop.load(1);
+    // Neither is ever delivered: the processor begins after the first and is moved past the second.
+    shop.says(&["run"], &["--print", "--once", "--from", "now", "--log", "warn"]);
+    let second = shop.load(1);
+    shop.says(&["seek"], &["--to", "now"]);
+    let place = ["--store", &shop.store(), "--container", "shop/orders", "--leases", "shop/leases"];
+    for line in [first.last().unwrap(), second.last().unwrap()] {
+        let (id, _) = line.split_once(' ').unwrap();
+        let at =
+            |more: &[&str]| text(&crate::process::run(&[&["where", "mailer", id], &place[..], more].concat()).stdout);
+        let said = at(&[]);
+        assert!(said.contains(": delivered, or passed over by the start or a seek"), "{said}");
+        let found: serde_json::Value = serde_json::from_str(&at(&["--json"])).unwrap();
+        assert_eq!(found["found"]["progress"], "passed", "{found}");
+    }
 }
 
 #[test]
