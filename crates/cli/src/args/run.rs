@@ -117,14 +117,19 @@ pub(crate) struct DelegateArgs {
     pub(crate) webhook_timeout: Duration,
 
     /// Copies items to this container, in the same store or in another folder or server; it is made if it is missing.
-    /// Copies carry the LSN of their original in _cf_lsn: an older version never overwrites a newer one. Deletes are copied
-    /// with --all-versions only
+    /// Copies carry the LSN of their original in _cf_lsn and its container in _cf_source: an older version never overwrites a
+    /// newer one. If the container is deleted and created again, its items replace their copies. A copy that was made of
+    /// another container, or of another store, is refused. Deletes are copied with --all-versions only
     #[arg(long, value_name = "[STORE/]DB/NAME", conflicts_with_all = ["print", "exec", "webhook"])]
     pub(crate) copy_to: Option<String>,
 
     /// File with the key of that other server [default: the key of --store]
     #[arg(long, value_name = "FILE", requires = "copy_to", conflicts_with_all = ["print", "exec", "webhook"])]
     pub(crate) copy_key_file: Option<PathBuf>,
+
+    /// Replaces copies that were made of another container or store: this one has taken its place, as a restored store does
+    #[arg(long, requires = "copy_to", conflicts_with_all = ["print", "exec", "webhook"])]
+    pub(crate) copy_other_source: bool,
 
     /// Allows plain http:// and receivers in private networks and on this machine
     #[arg(long, requires = "webhook", conflicts_with_all = ["print", "exec", "copy_to"])]

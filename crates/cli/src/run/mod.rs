@@ -338,7 +338,8 @@ impl Delegate {
             }
             Chosen::Webhook(url) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
             Chosen::Copy(_) => {
-                let (copy, store) = Copy::open(target.expect("invariant: a copy has a target"), stores).await?;
+                let (copy, store) =
+                    Copy::open(target.expect("invariant: a copy has a target"), stores, args.copy_other_source).await?;
                 return Ok((Self::of(Kind::Copy(copy)), store));
             }
         };
