@@ -10,7 +10,14 @@ mod options;
 mod stderr_tail;
 mod webhook;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use changefeed::{
     AcceptsMode, AdminEndpoint, BatchResult, Context, DelegateError, Estimator, LagWatch, LeaseTiming, Processor,
@@ -29,6 +36,7 @@ use self::{
 use crate::{
     args::{DelegateArgs, Moment, RunArgs},
     change_line::{Form, lines},
+    count::count_of,
     exit::{EndRequests, Exit, Printed, Result, print_off_thread, say},
     log,
     metrics::{
@@ -36,6 +44,7 @@ use crate::{
         probe::{Probe, Questions},
     },
     processor_stores::ProcessorStores,
+    progress::Indicator,
     redact::redacted,
     store::Store,
     store_health::stopped,
@@ -240,12 +249,18 @@ async fn work(
             () = requests.reached(1) => {}
         }
     });
+    let mut waiting = None;
     if args.once {
         let _lag = observed.started(args);
+        let announced = async {
+            stop.await;
+            waiting = announce_stop(args, requests, delegate);
+        };
         let caught_up = tokio::select! {
-            caught_up = processor.run_until_caught_up_unless(stop) => caught_up?,
+            caught_up = processor.run_until_caught_up_unless(announced) => caught_up?,
             never = watch(delegate, observed.stores) => match never {},
         };
+        drop(waiting);
         if caught_up {
             return Ok(Exit::Good);
         }
@@ -272,9 +287,26 @@ async fn work(
         }
     }
     observed.probe.stopping();
+    waiting = announce_stop(args, requests, delegate);
     running.stop().await?;
+    drop(waiting);
     delegate.check_printed()?;
     Ok(Exit::Good)
+}
+
+/// How long a stop waits for running calls unless `--stop-deadline` says otherwise, as in the library.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Says what a signal waits for, if it does not end the host at once. Whoever closes stdout is not there to read it.
+fn announce_stop(args: &RunArgs, requests: &EndRequests, delegate: &Delegate) -> Option<Indicator> {
+    let calls = delegate.running.load(Ordering::Acquire);
+    if calls == 0 || !requests.any() {
+        return None;
+    }
+    let limit = humantime::format_duration(args.options.stop_deadline.unwrap_or(STOP_DEADLINE));
+    let calls = count_of(calls, "running call");
+    say(&format!("stopping: waiting up to {limit} for {calls}; a second signal ends this host at once"));
+    Some(Indicator::waiting("waiting for running calls"))
 }
 
 /// Shows progress and tells of a store that comes and goes while the host works. Never ends.
@@ -314,6 +346,24 @@ struct Delegate {
     closed: Notify,
     /// Why nothing can be printed, unless the reader of stdout has gone.
     failure: Mutex<Option<String>>,
+    /// Calls under way.
+    running: AtomicU64,
+}
+
+/// A call under way, also if it is dropped before its end.
+struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    fn begin(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 enum Kind {
@@ -347,10 +397,11 @@ impl Delegate {
     }
 
     fn of(kind: Kind) -> Arc<Self> {
-        Arc::new(Self { kind, closed: Notify::new(), failure: Mutex::default() })
+        Arc::new(Self { kind, closed: Notify::new(), failure: Mutex::default(), running: AtomicU64::new(0) })
     }
 
     async fn call(&self, changes: RawChanges, context: Context) -> std::result::Result<BatchResult, DelegateError> {
+        let _running = Running::begin(&self.running);
         let form = match &self.kind {
             Kind::Exec(exec) => return exec.call(&changes, &context).await,
             Kind::Webhook(webhook) => return webhook.call(&changes, &context).await,
