@@ -30,7 +30,9 @@ With --results the command may say what became of single changes, one line of JS
 mention are done. RESULT is \"done\", \"skip\", \"retry\" or \"dead-letter\":
   {\"change_id\": \"...\", \"result\": RESULT, \"after\": \"5s\", \"reason\": \"...\"}
 
-Variables of the command: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT.
+Variables of the command: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT. Variables of this \
+host that hold a key are not passed on. If the items of a batch that have a member `traceparent` (W3C Trace Context) have the \
+same one, the command gets it as TRACEPARENT, with TRACESTATE if there is one, and the receiver of --webhook as headers.
 
 --metrics 9464 serves http://127.0.0.1:9464/metrics for Prometheus, with /healthz and /readyz for whoever starts and \
 restarts processes; docs/metrics.md lists what is measured.
@@ -182,7 +184,7 @@ pub(crate) struct OptionArgs {
     pub(crate) read_timeout: Option<Duration>,
 
     /// How long a call may take before it counts as failed [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) delegate_timeout: Option<Duration>,
 
     /// A call that takes longer is reported

@@ -1,23 +1,38 @@
 //! `run --exec`: a command for each batch, with the changes on its stdin.
 
-use std::{collections::BTreeMap, io, process::Stdio, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    pin::pin,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use changefeed::{BatchResult, Context, DelegateError, ItemResult, RawChanges};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process_group},
+};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    process::{ChildStdin, ChildStdout, Command},
+    process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-use super::{exec_guard::ExecGuard, stderr_tail::StderrTail};
+use super::{exec_guard::ExecGuard, stderr_tail::StderrTail, trace_context::TraceContext};
 use crate::{
     change_line::{Form, lines},
     clock::within,
+    redact::redacted,
 };
 
 /// A command says at most so much about one batch: a page of changes holds no more.
-const MOST_RESULTS: u64 = 16 << 20;
+const MOST_RESULTS: usize = 16 << 20;
+
+/// The variables with the trace context of a batch, as OpenTelemetry names them.
+const TRACEPARENT: &str = "TRACEPARENT";
+const TRACESTATE: &str = "TRACESTATE";
 
 /// A command, and whether its output is read.
 #[derive(Debug)]
@@ -44,10 +59,18 @@ impl Exec {
     /// Runs the command on a batch. When this is dropped, or the host is killed, all processes of the command are killed.
     pub(super) async fn call(&self, changes: &RawChanges, context: &Context) -> Result<BatchResult, DelegateError> {
         let input = lines(changes, Form::Json, Some(context.lease().as_str()))?;
-        let mut child = Command::new("sh")
+        let mut command = Command::new("sh");
+        for name in secrets() {
+            command.env_remove(name);
+        }
+        // Those of this process are of another trace.
+        command.env_remove(TRACEPARENT).env_remove(TRACESTATE);
+        if let Some(TraceContext { parent, state }) = TraceContext::of(changes) {
+            command.env(TRACEPARENT, parent).envs(state.map(|state| (TRACESTATE, state)));
+        }
+        let mut child = command
             .arg("-c")
             .arg(&self.command)
-            .env_remove("CHANGEFEED_KEY")
             .env("CHANGEFEED_PROCESSOR", &self.processor)
             .env("CHANGEFEED_INSTANCE", context.instance())
             .env("CHANGEFEED_LEASE", context.lease().as_str())
@@ -60,9 +83,9 @@ impl Exec {
             .spawn()
             .map_err(|error| DelegateError::new(format!("start `sh -c {:?}`: {error}", self.command)))?;
         let group = Group::of(child.id(), &self.guard);
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let stdin = child.stdin.take();
         let stderr = child.stderr.take().map(StderrTail::of);
-        let work = async { tokio::join!(feed(stdin, input.as_bytes()), results(stdout), child.wait()) };
+        let work = exchange(&mut child, stdin, input.as_bytes());
         let ended = match self.timeout {
             Some(limit) => within(limit, work).await,
             None => Some(work.await),
@@ -76,7 +99,7 @@ impl Exec {
             None => String::new(),
         };
         let why = if stderr.is_empty() { stderr } else { format!(": {stderr}") };
-        let Some((written, said, status)) = ended else {
+        let Some(Ended { written, said, status }) = ended else {
             let limit = humantime::format_duration(self.timeout.unwrap_or_default());
             return Err(DelegateError::new(format!("the command did not end within {limit}{why}")));
         };
@@ -92,6 +115,88 @@ impl Exec {
     }
 }
 
+/// The variables of this process that may hold a secret, or the name of a file with secrets for others than the command.
+fn secrets() -> Vec<OsString> {
+    let is_secret = |name: &str, value: Option<&str>| {
+        matches!(name, "CHANGEFEED_KEY" | "CHANGEFEED_WEBHOOK_SECRET_FILE")
+            || name.starts_with("CHANGEFEED_") && value.is_none_or(|value| redacted(value) != value)
+    };
+    let all = std::env::vars_os();
+    all.filter(|(name, value)| name.to_str().is_some_and(|name| is_secret(name, value.to_str())))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// How a command has ended.
+struct Ended {
+    written: io::Result<()>,
+    /// Its results; none if they are not wanted.
+    said: Result<Option<String>, DelegateError>,
+    status: io::Result<ExitStatus>,
+}
+
+/// Gives a command its batch, reads its results and waits for its end. A process that it leaves behind may keep its stdin
+/// and stdout: neither is waited for then.
+async fn exchange(child: &mut Child, stdin: Option<ChildStdin>, input: &[u8]) -> Ended {
+    let stdout = child.stdout.take();
+    let (mut feed, mut ended) = (pin!(feed(stdin, input)), pin!(results_and_end(child, stdout)));
+    let mut written = None;
+    loop {
+        tokio::select! {
+            biased;
+            result = feed.as_mut(), if written.is_none() => written = Some(result),
+            (said, status) = ended.as_mut() => return Ended { written: written.unwrap_or(Ok(())), said, status },
+        }
+    }
+}
+
+/// What a command prints until it ends, and how it ends.
+async fn results_and_end(
+    child: &mut Child,
+    stdout: Option<ChildStdout>,
+) -> (Result<Option<String>, DelegateError>, io::Result<ExitStatus>) {
+    let Some(mut stdout) = stdout else { return (Ok(None), child.wait().await) };
+    let mut bytes = Vec::new();
+    let status = loop {
+        tokio::select! {
+            biased;
+            read = stdout.read_buf(&mut bytes) => match read {
+                Ok(0) => break child.wait().await,
+                Ok(_) if bytes.len() <= MOST_RESULTS => {}
+                Ok(_) => {
+                    // It must not wait for somebody to read the rest.
+                    drop(stdout);
+                    let status = child.wait().await;
+                    return (Err(DelegateError::new("the command printed more than 16 MiB of results")), status);
+                }
+                Err(error) => return (Err(error.into()), child.wait().await),
+            },
+            status = child.wait() => {
+                if let Err(error) = read_rest(&stdout, &mut bytes) {
+                    return (Err(error.into()), status);
+                }
+                break status;
+            }
+        }
+    };
+    let text = String::from_utf8(bytes).map_err(|_| DelegateError::new("the command's results are not UTF-8"));
+    (text.map(Some), status)
+}
+
+/// Reads what a command that has ended left in its pipe, and waits for nothing else.
+fn read_rest(stdout: &ChildStdout, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let mut buffer = [0; 8192];
+    while bytes.len() <= MOST_RESULTS {
+        match rustix::io::read(stdout, &mut buffer) {
+            Ok(0) | Err(Errno::AGAIN) => break,
+            Ok(count) => bytes.extend(buffer.get(..count).unwrap_or_default()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Writes the batch. A command need not read all of it.
 async fn feed(stdin: Option<ChildStdin>, input: &[u8]) -> io::Result<()> {
     let Some(mut stdin) = stdin else { return Ok(()) };
@@ -99,17 +204,6 @@ async fn feed(stdin: Option<ChildStdin>, input: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
-}
-
-async fn results(stdout: Option<ChildStdout>) -> Result<Option<String>, DelegateError> {
-    let Some(stdout) = stdout else { return Ok(None) };
-    let mut bytes = Vec::new();
-    stdout.take(MOST_RESULTS + 1).read_to_end(&mut bytes).await?;
-    if bytes.len() as u64 > MOST_RESULTS {
-        return Err(DelegateError::new("the command printed more than 16 MiB of results"));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| DelegateError::new("the command's results are not UTF-8"))?;
-    Ok(Some(text))
 }
 
 /// What a command says about one change.

@@ -8,6 +8,7 @@ mod found;
 mod joined;
 mod options;
 mod stderr_tail;
+mod trace_context;
 mod webhook;
 
 use std::{
