@@ -10,17 +10,14 @@ use std::{
 };
 
 use changefeed::{BatchResult, Context, DelegateError, ItemResult, RawChanges};
-use rustix::{
-    io::Errno,
-    process::{Pid, Signal, kill_process_group},
-};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-use super::{exec_guard::ExecGuard, stderr_tail::StderrTail, trace_context::TraceContext};
+use super::{exec_guard::ExecGuard, pipe::read_rest, stderr_tail::StderrTail, trace_context::TraceContext};
 use crate::{
     change_line::{Form, lines},
     clock::within,
@@ -172,7 +169,7 @@ async fn results_and_end(
                 Err(error) => return (Err(error.into()), child.wait().await),
             },
             status = child.wait() => {
-                if let Err(error) = read_rest(&stdout, &mut bytes) {
+                if let Err(error) = read_rest(&stdout, &mut bytes, MOST_RESULTS) {
                     return (Err(error.into()), status);
                 }
                 break status;
@@ -181,20 +178,6 @@ async fn results_and_end(
     };
     let text = String::from_utf8(bytes).map_err(|_| DelegateError::new("the command's results are not UTF-8"));
     (text.map(Some), status)
-}
-
-/// Reads what a command that has ended left in its pipe, and waits for nothing else.
-fn read_rest(stdout: &ChildStdout, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let mut buffer = [0; 8192];
-    while bytes.len() <= MOST_RESULTS {
-        match rustix::io::read(stdout, &mut buffer) {
-            Ok(0) | Err(Errno::AGAIN) => break,
-            Ok(count) => bytes.extend(buffer.get(..count).unwrap_or_default()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 /// Writes the batch. A command need not read all of it.

@@ -7,6 +7,7 @@ pub(crate) mod exec_guard;
 mod found;
 mod joined;
 mod options;
+mod pipe;
 mod stderr_tail;
 mod trace_context;
 mod webhook;

@@ -98,7 +98,7 @@ fn the_end_of_stderr_is_part_of_the_error_in_the_log_in_explain_and_in_dead_lett
             && logged.contains("599 600 smtp: no route to host"),
         "{logged}"
     );
-    assert!(shop.lines("log").contains(&"1".to_owned()), "stderr itself goes through, too");
+    eventually("stderr itself, which goes through", || shop.lines("log").contains(&"1".to_owned()));
     eventually("the error in explain", || {
         let said = text(&shop.run(&["explain"], &[]).stdout);
         said.contains("the command ended with exit status: 3: ...") && said.contains("600 smtp: no route to host\n")
