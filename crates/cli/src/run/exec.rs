@@ -27,6 +27,10 @@ use crate::{
 /// A command says at most so much about one batch: a page of changes holds no more.
 const MOST_RESULTS: usize = 16 << 20;
 
+/// Becomes the command when a line comes on stdin, and never if the host is killed before the guard knows of it: stdin ends
+/// then. A shell reads no further than that line.
+const WHEN_TOLD: &str = r#"read -r told && exec sh -c "$1""#;
+
 /// The variables with the trace context of a batch, as OpenTelemetry names them.
 const TRACEPARENT: &str = "TRACEPARENT";
 const TRACESTATE: &str = "TRACESTATE";
@@ -66,7 +70,7 @@ impl Exec {
             command.env(TRACEPARENT, parent).envs(state.map(|state| (TRACESTATE, state)));
         }
         let mut child = command
-            .arg("-c")
+            .args(["-c", WHEN_TOLD, "sh"])
             .arg(&self.command)
             .env("CHANGEFEED_PROCESSOR", &self.processor)
             .env("CHANGEFEED_INSTANCE", context.instance())
@@ -180,9 +184,10 @@ async fn results_and_end(
     (text.map(Some), status)
 }
 
-/// Writes the batch. A command need not read all of it.
+/// Starts the command and writes the batch. A command need not read all of it.
 async fn feed(stdin: Option<ChildStdin>, input: &[u8]) -> io::Result<()> {
     let Some(mut stdin) = stdin else { return Ok(()) };
+    stdin.write_all(b"\n").await?;
     match stdin.write_all(input).await {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
@@ -270,5 +275,26 @@ impl Drop for Group<'_> {
             let _ = kill_process_group(group, Signal::KILL);
         }
         self.guard.ended(group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, process};
+
+    use super::*;
+
+    #[test]
+    fn a_command_begins_when_it_is_told_to_and_not_at_the_end_of_a_host() {
+        let said = |input: &[u8]| {
+            let mut command = process::Command::new("sh");
+            command.args(["-c", WHEN_TOLD, "sh", "echo \"$0: $(cat)\"; exit 7"]);
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input).unwrap();
+            let output = child.wait_with_output().unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        assert_eq!(said(b"\n{\"id\":1}\n"), (Some(7), "sh: {\"id\":1}\n".to_owned()));
+        assert_eq!(said(b"").1, "", "killed before the guard knew");
     }
 }
