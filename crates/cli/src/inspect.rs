@@ -18,6 +18,7 @@ use crate::{
     leases,
     processor_stores::ProcessorStores,
     progress::Indicator,
+    store_health::{StoreProblems, unless_stopped},
     table::Table,
     tail::partition_key,
     terminal,
@@ -28,23 +29,25 @@ const MOST_SCANNED: usize = 100_000;
 
 /// `changefeed lag`.
 pub(crate) fn lag(args: &LagArgs) -> Result<Exit> {
-    let (lag, letters) = on(&args.processor, async |on| {
+    let (lag, letters, problems) = on(&args.processor, async |on| {
         let lag = Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?;
-        Ok((lag, LetterCount::of(&args.letters, on, None).await?))
+        let problems = StoreProblems::of(&args.processor, on).await.sentences;
+        Ok((lag, LetterCount::of(&args.letters, on, None).await?, problems))
     })?;
     if args.json {
         let Lag { changes, behind, leases, broken, .. } = &lag;
         let shown = json!({
             "total": changes, "behind_seconds": behind.as_secs_f64(), "leases": leases, "broken": broken,
-            "dead_letters": letters,
+            "dead_letters": letters, "store_problems": problems,
         });
         print(&format!("{shown}\n"))?;
     } else {
         let sentence = letters.as_ref().and_then(LetterCount::sentence);
         let letters = sentence.map(|sentence| format!("\n{sentence}\n")).unwrap_or_default();
-        print_text(&format!("{}{letters}", lag_text(&args.processor.name, &lag)))?;
+        let problems: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+        print_text(&format!("{problems}{}{letters}", lag_text(&args.processor.name, &lag)))?;
     }
-    Ok(if lag.broken.is_empty() { Exit::Good } else { Exit::Unhealthy })
+    Ok(if lag.broken.is_empty() && problems.is_empty() { Exit::Good } else { Exit::Unhealthy })
 }
 
 fn lag_text(name: &str, lag: &Lag) -> String {
@@ -161,7 +164,7 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
     let is_searched = letters.is_some();
     let letters = letters.unwrap_or_default();
     let is_dead = letters.iter().any(|letter| letter.lsn == found.lsn.get());
-    let exit = if is_dead && found.progress == Progress::Handled { Exit::Unhealthy } else { Exit::Good };
+    let exit = if is_dead && found.progress == Progress::Passed { Exit::Unhealthy } else { Exit::Good };
     if *json {
         let shown = json!({ "item": item, "found": found, "lease": explanation, "dead_letters": letters });
         print(&format!("{shown}\n"))?;
@@ -169,12 +172,14 @@ pub(crate) fn where_is(args: &WhereArgs) -> Result<Exit> {
     }
     let mut text = format!("item {item}: newest version at lsn {}, written {}\n", found.lsn, time(found.timestamp));
     text.push_str(&match found.progress {
-        Progress::Handled if is_dead => "not handled: it is a dead letter\n".to_owned(),
-        Progress::Handled if is_searched => {
-            "handled: it is behind the checkpoint of its lease, and no dead letter\n".to_owned()
+        Progress::Passed if is_dead => "not handled: it is a dead letter\n".to_owned(),
+        Progress::Passed if is_searched => {
+            "behind the checkpoint of its lease, and no dead letter: delivered, or passed over by the start or a seek of the \
+             processor\n"
+                .to_owned()
         }
-        Progress::Handled => "behind the checkpoint of its lease: handled, unless it became a dead letter, which \
-                              --dead-letters DB/NAME tells\n"
+        Progress::Passed => "behind the checkpoint of its lease: delivered, or passed over by the start or a seek of the \
+                             processor, unless it became a dead letter, which --dead-letters DB/NAME tells\n"
             .to_owned(),
         Progress::Waiting { after: 0 } => {
             "waiting: it is after the checkpoint, the next of its partition key\n".to_owned()
@@ -242,7 +247,7 @@ pub(crate) fn waiting_on<T>(
     block_on(async {
         let stores = ProcessorStores::open(args).await?;
         let waiting = Indicator::waiting(what);
-        let found = look(&stores).await?;
+        let found = unless_stopped(stores.stores(), look(&stores)).await?;
         drop(waiting);
         stores.close().await?;
         Ok(found)

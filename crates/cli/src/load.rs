@@ -23,6 +23,7 @@ use crate::{
     outage::{may_pass, pause},
     progress::Indicator,
     store::{Missing, NewContainer, Store},
+    store_health::stopped,
 };
 
 /// How often a write that the store could not take is tried again before `load` gives up.
@@ -63,6 +64,8 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
             writers.spawn(Arc::clone(&loader).write(args.rate, begin));
         }
         let ended = tokio::select! {
+            biased;
+            error = stopped([&store]) => Err(error),
             ended = all(&mut writers) => ended.map(|()| Exit::Good),
             () = interrupted() => match loader.failing.lock().take() {
                 Some(error) => Err(format!("interrupted while writes fail: {error}").into()),
@@ -76,8 +79,9 @@ pub(crate) fn load(args: &LoadArgs) -> Result<Exit> {
         if let Some(admin) = admin {
             admin.close().await;
         }
-        store.close().await?;
+        let closed = store.close().await;
         let exit = ended.map_err(|error| with_written(args, &*error, written))?;
+        closed?;
         report(args, written, seconds)?;
         Ok(exit)
     })

@@ -21,6 +21,7 @@ use crate::{
     outage::Outage,
     progress::Indicator,
     store::{Missing, Store},
+    store_health::stopped,
     whole_file,
 };
 
@@ -44,6 +45,8 @@ pub(crate) fn tail(args: &TailArgs) -> Result<Exit> {
         // Those who write what is waited for need the folder, too.
         let admin = if args.once { None } else { store.offer_admin_endpoint() };
         let ended = tokio::select! {
+            biased;
+            error = stopped([&store]) => return Err(error),
             ended = follow(args, &container, &mut pull, condition.as_ref()) => ended?,
             () = interrupted() => Exit::Interrupted,
         };
@@ -65,6 +68,7 @@ async fn follow(
     let form = Form::on_stdout(args.json);
     let mut left = args.max.unwrap_or(u64::MAX);
     let mut outage = Outage::default();
+    let mut saved = Saved::default();
     let progress = (args.once && is_seen_alone()).then(|| Indicator::counting("changes read"));
     while left > 0 {
         let page = match pull.next_page().await {
@@ -76,7 +80,7 @@ async fn follow(
         };
         outage.end();
         if page.is_empty() {
-            save(args.bookmark.as_deref(), pull)?;
+            saved.save(args.bookmark.as_deref(), pull)?;
             if args.once {
                 break;
             }
@@ -97,7 +101,7 @@ async fn follow(
         if print_off_thread(text).await? == Printed::NobodyReads {
             return Ok(Exit::Good);
         }
-        save(args.bookmark.as_deref(), pull)?;
+        saved.save(args.bookmark.as_deref(), pull)?;
     }
     Ok(Exit::Good)
 }
@@ -211,9 +215,20 @@ fn saved(file: &Path) -> Result<Option<Bookmark>> {
     }
 }
 
-/// Keeps the position.
-fn save(file: Option<&Path>, pull: &Pull) -> Result<()> {
-    let Some(file) = file else { return Ok(()) };
-    whole_file::write(file, &format!("{}\n", pull.bookmark()))
-        .map_err(|error| format!("write the bookmark {}: {error}", file.display()).into())
+/// The bookmark as it is in its file.
+#[derive(Default)]
+struct Saved(Option<String>);
+
+impl Saved {
+    /// Keeps the position, unless it is still the same: each write waits for the disk.
+    fn save(&mut self, file: Option<&Path>, pull: &Pull) -> Result<()> {
+        let Some(file) = file else { return Ok(()) };
+        let text = format!("{}\n", pull.bookmark());
+        if self.0.as_ref() != Some(&text) {
+            whole_file::write(file, &text)
+                .map_err(|error| format!("write the bookmark {}: {error}", file.display()))?;
+            self.0 = Some(text);
+        }
+        Ok(())
+    }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     lease::prefix::LeaseToken,
     metrics::health::{Condition, HealthGauges},
-    notification::{ErrorReport, Notification},
+    notification::{ErrorReport, Failure, Notification},
 };
 
 /// The health of a host at one moment, from what it knows itself: nothing is read from a store.
@@ -31,11 +31,9 @@ pub struct Health {
 }
 
 impl Health {
-    /// Returns `true` if the host runs and none of its leases is stalled or in an outage.
+    /// Returns `true` if the host runs and none of its leases is stuck ([`OwnedLease::is_stuck`]).
     pub fn is_healthy(&self) -> bool {
-        let stuck =
-            |lease: &OwnedLease| matches!(lease.health, LeaseHealth::Stalled { .. } | LeaseHealth::Outage { .. });
-        self.host == HostState::Running && !self.leases.iter().any(stuck)
+        self.host == HostState::Running && !self.leases.iter().any(OwnedLease::is_stuck)
     }
 }
 
@@ -62,6 +60,23 @@ pub struct OwnedLease {
     pub health: LeaseHealth,
     /// The last failure since the last batch that was handled.
     pub last_error: Option<ErrorReport>,
+    /// How many reads of its feed have failed, one after the other.
+    pub feed_failures: u32,
+    /// How many times a dead letter could not be written, one after the other.
+    pub dead_letter_failures: u32,
+}
+
+/// So many failures in a row are no hiccup: with the pauses between them, about ten seconds unless
+/// [`ProcessorBuilder::store_retry`](crate::ProcessorBuilder::store_retry) says otherwise.
+const LASTING_FAILURES: u32 = 8;
+
+impl OwnedLease {
+    /// Returns `true` if nothing moves until somebody repairs the cause: the batch keeps failing, items fail one after the
+    /// other, or for a while no read of the feed or no write of a dead letter has succeeded.
+    pub fn is_stuck(&self) -> bool {
+        matches!(self.health, LeaseHealth::Stalled { .. } | LeaseHealth::Outage { .. })
+            || self.feed_failures.max(self.dead_letter_failures) >= LASTING_FAILURES
+    }
 }
 
 /// What a lease is doing.
@@ -104,11 +119,20 @@ impl LeaseHealth {
     }
 }
 
+/// What is known of a lease.
+#[derive(Debug, Default)]
+struct LeaseRecord {
+    health: LeaseHealth,
+    last_error: Option<ErrorReport>,
+    feed_failures: u32,
+    dead_letter_failures: u32,
+}
+
 /// What is known of a host, kept up to date by its notifications.
 #[derive(Debug, Default)]
 pub(crate) struct HealthRecord {
     pub(crate) host: HostState,
-    leases: BTreeMap<LeaseToken, (LeaseHealth, Option<ErrorReport>)>,
+    leases: BTreeMap<LeaseToken, LeaseRecord>,
     last_error: Option<ErrorReport>,
     gauges: HealthGauges,
 }
@@ -131,8 +155,8 @@ impl HealthRecord {
 
     /// The leases so far do not count any more.
     pub(crate) fn forget_leases(&mut self) {
-        for (health, _) in std::mem::take(&mut self.leases).values() {
-            self.gauges.moved(Some(health.condition()), None);
+        for lease in std::mem::take(&mut self.leases).values() {
+            self.gauges.moved(Some(lease.health.condition()), None);
         }
     }
 
@@ -141,12 +165,12 @@ impl HealthRecord {
         match notification {
             Notification::LeaseAcquired(lease) => {
                 let before = self.leases.insert(lease.clone(), Default::default());
-                let before = before.map(|(health, _)| health.condition());
+                let before = before.map(|lease| lease.health.condition());
                 self.gauges.moved(before, Some(Condition::Good));
             }
             Notification::LeaseReleased(lease, _) => {
-                if let Some((health, _)) = self.leases.remove(lease) {
-                    self.gauges.moved(Some(health.condition()), None);
+                if let Some(lease) = self.leases.remove(lease) {
+                    self.gauges.moved(Some(lease.health.condition()), None);
                 }
             }
             Notification::CaughtUp(lease) => self.set(lease, LeaseHealth::CaughtUp),
@@ -156,9 +180,14 @@ impl HealthRecord {
             }
             Notification::Outage { lease, reason } => self.set(lease, LeaseHealth::Outage { reason: reason.clone() }),
             Notification::Error(report) => match report.lease.as_ref().and_then(|lease| self.leases.get_mut(lease)) {
-                Some((_, last)) => *last = Some(report.clone()),
+                Some(lease) => lease.failed(report),
                 None => self.last_error = Some(report.clone()),
             },
+            Notification::DeadLettered { lease, .. } => {
+                if let Some(lease) = self.leases.get_mut(lease) {
+                    lease.dead_letter_failures = 0;
+                }
+            }
             Notification::HostDied { reason } => self.end(HostState::Died(reason.clone())),
             _ => {}
         }
@@ -166,15 +195,22 @@ impl HealthRecord {
 
     /// A delegate call of this lease begins.
     pub(crate) fn called(&mut self, lease: &LeaseToken) {
-        if let Some((health @ LeaseHealth::CaughtUp, _)) = self.leases.get_mut(lease) {
+        if let Some(LeaseRecord { health: health @ LeaseHealth::CaughtUp, .. }) = self.leases.get_mut(lease) {
             *health = LeaseHealth::Delivering;
+        }
+    }
+
+    /// A read of the feed has succeeded.
+    pub(crate) fn feed_read(&mut self, lease: &LeaseToken) {
+        if let Some(lease) = self.leases.get_mut(lease) {
+            lease.feed_failures = 0;
         }
     }
 
     /// A delegate call of this lease has succeeded.
     pub(crate) fn handled(&mut self, lease: &LeaseToken) {
         if let Some(state) = self.leases.get_mut(lease) {
-            self.gauges.moved(Some(state.0.condition()), Some(Condition::Good));
+            self.gauges.moved(Some(state.health.condition()), Some(Condition::Good));
             *state = Default::default();
         }
     }
@@ -184,20 +220,36 @@ impl HealthRecord {
     }
 
     pub(crate) fn health(&self) -> Health {
-        let owned = |(lease, (health, last_error)): (&LeaseToken, &(LeaseHealth, Option<ErrorReport>))| OwnedLease {
-            lease: lease.clone(),
-            health: health.clone(),
-            last_error: last_error.clone(),
+        let owned = |(token, lease): (&LeaseToken, &LeaseRecord)| OwnedLease {
+            lease: token.clone(),
+            health: lease.health.clone(),
+            last_error: lease.last_error.clone(),
+            feed_failures: lease.feed_failures,
+            dead_letter_failures: lease.dead_letter_failures,
         };
         let (host, last_error) = (self.host.clone(), self.last_error.clone());
         Health { host, leases: self.leases.iter().map(owned).collect(), last_error }
     }
 
     fn set(&mut self, lease: &LeaseToken, health: LeaseHealth) {
-        if let Some((current, _)) = self.leases.get_mut(lease) {
-            self.gauges.moved(Some(current.condition()), Some(health.condition()));
-            *current = health;
+        if let Some(lease) = self.leases.get_mut(lease) {
+            self.gauges.moved(Some(lease.health.condition()), Some(health.condition()));
+            lease.health = health;
         }
+    }
+}
+
+impl LeaseRecord {
+    fn failed(&mut self, report: &ErrorReport) {
+        let count = match &report.failure {
+            Failure::Feed(_) => Some(&mut self.feed_failures),
+            Failure::DeadLetter(_) => Some(&mut self.dead_letter_failures),
+            _ => None,
+        };
+        if let Some(count) = count {
+            *count = count.saturating_add(1);
+        }
+        self.last_error = Some(report.clone());
     }
 }
 
@@ -221,6 +273,34 @@ mod tests {
         assert_eq!(record.health().leases[0].health, LeaseHealth::CaughtUp);
         record.called(&lease);
         assert_eq!(record.health().leases[0].health, LeaseHealth::Delivering);
+    }
+
+    #[test]
+    fn a_lease_whose_store_keeps_failing_is_stuck_until_it_succeeds() {
+        let lease: LeaseToken = "0".parse().unwrap();
+        let error = || std::sync::Arc::new(changefeed_core::Error::new(changefeed_core::ErrorKind::Unavailable, "no"));
+        let mut record = HealthRecord::default();
+        record.notified(&Notification::LeaseAcquired(lease.clone()));
+        let fail = |record: &mut HealthRecord, failure: Failure, times: u32| {
+            let report = Notification::error(Some(lease.clone()), failure);
+            (0..times).for_each(|_| record.notified(&report));
+        };
+        fail(&mut record, Failure::Feed(error()), LASTING_FAILURES - 1);
+        assert!(record.health().is_healthy(), "it may pass");
+        fail(&mut record, Failure::Feed(error()), 1);
+        assert!(!record.health().is_healthy());
+        // An idle lease reads and delivers nothing.
+        record.feed_read(&lease);
+        assert!(record.health().is_healthy());
+
+        fail(&mut record, Failure::DeadLetter(error()), LASTING_FAILURES);
+        record.feed_read(&lease);
+        assert!(!record.health().is_healthy(), "pages are read ahead");
+        let reason = "no".to_owned();
+        record.notified(&Notification::DeadLettered { lease: lease.clone(), item: "1".to_owned(), reason });
+        assert!(record.health().is_healthy());
+        fail(&mut record, Failure::Lease(error()), LASTING_FAILURES);
+        assert!(record.health().is_healthy(), "a lease that cannot be written is lost soon");
     }
 
     #[test]

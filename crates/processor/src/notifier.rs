@@ -73,6 +73,11 @@ impl Notifier {
         self.record_unless_retired(|record| record.handled(lease));
     }
 
+    /// A read of the feed of this lease has succeeded.
+    pub(crate) fn feed_read(&self, lease: &LeaseToken) {
+        self.record_unless_retired(|record| record.feed_read(lease));
+    }
+
     fn record_unless_retired(&self, change: impl FnOnce(&mut HealthRecord)) {
         let mut record = self.record.lock();
         if !self.retired.load(Ordering::Acquire) {

@@ -20,7 +20,7 @@ async fn an_item_is_handled_until_it_changes_again() {
     shop.write(0..60, 1).await;
     shop.catch_up(&seen, 60).await;
     let handled = shop.locate(7).await;
-    assert_eq!((handled.progress, handled.owner.as_deref()), (Progress::Handled, None));
+    assert_eq!((handled.progress, handled.owner.as_deref()), (Progress::Passed, None));
 
     // Item 57 has the partition key of item 7, and changes first.
     shop.write(57..58, 2).await;
@@ -28,14 +28,14 @@ async fn an_item_is_handled_until_it_changes_again() {
     let waiting = shop.locate(7).await;
     assert_eq!(waiting.progress, Progress::Waiting { after: 1 });
     assert_eq!(shop.locate(57).await.progress, Progress::Waiting { after: 0 });
-    assert_eq!(shop.locate(8).await.progress, Progress::Handled, "others are where they were");
+    assert_eq!(shop.locate(8).await.progress, Progress::Passed, "others are where they were");
     assert!(waiting.lsn > handled.lsn);
     assert_eq!(waiting.lease, handled.lease);
 
     shop.split(0).await;
     assert_eq!(shop.locate(7).await.progress, Progress::Waiting { after: 1 }, "nobody has replaced the lease yet");
     shop.catch_up(&seen, 62).await;
-    assert_eq!(shop.locate(7).await.progress, Progress::Handled);
+    assert_eq!(shop.locate(7).await.progress, Progress::Passed);
 }
 
 #[tokio::test(start_paused = true)]

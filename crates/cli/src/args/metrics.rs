@@ -18,6 +18,10 @@ pub(crate) struct MetricsArgs {
     #[arg(long, value_name = "FILE", requires = "metrics")]
     pub(crate) metrics_key_file: Option<PathBuf>,
 
+    /// Takes the key over plain HTTP on other addresses than loopback, behind something that speaks TLS
+    #[arg(long, requires = "metrics", conflicts_with = "metrics_open")]
+    pub(crate) allow_plain: bool,
+
     /// Lets anybody who reaches another address than this machine's read /metrics
     #[arg(long, requires = "metrics", conflicts_with = "metrics_key_file")]
     pub(crate) metrics_open: bool,

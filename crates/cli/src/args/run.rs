@@ -30,7 +30,9 @@ With --results the command may say what became of single changes, one line of JS
 mention are done. RESULT is \"done\", \"skip\", \"retry\" or \"dead-letter\":
   {\"change_id\": \"...\", \"result\": RESULT, \"after\": \"5s\", \"reason\": \"...\"}
 
-Variables of the command: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT.
+Variables of the command: CHANGEFEED_PROCESSOR, CHANGEFEED_INSTANCE, CHANGEFEED_LEASE, CHANGEFEED_ATTEMPT. Variables of this \
+host that hold a key are not passed on. If the items of a batch that have a member `traceparent` (W3C Trace Context) have the \
+same one, the command gets it as TRACEPARENT, with TRACESTATE if there is one, and the receiver of --webhook as headers.
 
 --metrics 9464 serves http://127.0.0.1:9464/metrics for Prometheus, with /healthz and /readyz for whoever starts and \
 restarts processes; docs/metrics.md lists what is measured.
@@ -117,14 +119,19 @@ pub(crate) struct DelegateArgs {
     pub(crate) webhook_timeout: Duration,
 
     /// Copies items to this container, in the same store or in another folder or server; it is made if it is missing.
-    /// Copies carry the LSN of their original in _cf_lsn: an older version never overwrites a newer one. Deletes are copied
-    /// with --all-versions only
+    /// Copies carry the LSN of their original in _cf_lsn and its container in _cf_source: an older version never overwrites a
+    /// newer one. If the container is deleted and created again, its items replace their copies. A copy that was made of
+    /// another container, or of another store, is refused. Deletes are copied with --all-versions only
     #[arg(long, value_name = "[STORE/]DB/NAME", conflicts_with_all = ["print", "exec", "webhook"])]
     pub(crate) copy_to: Option<String>,
 
     /// File with the key of that other server [default: the key of --store]
     #[arg(long, value_name = "FILE", requires = "copy_to", conflicts_with_all = ["print", "exec", "webhook"])]
     pub(crate) copy_key_file: Option<PathBuf>,
+
+    /// Replaces copies that were made of another container or store: this one has taken its place, as a restored store does
+    #[arg(long, requires = "copy_to", conflicts_with_all = ["print", "exec", "webhook"])]
+    pub(crate) copy_other_source: bool,
 
     /// Allows plain http:// and receivers in private networks and on this machine
     #[arg(long, requires = "webhook", conflicts_with_all = ["print", "exec", "copy_to"])]
@@ -177,7 +184,7 @@ pub(crate) struct OptionArgs {
     pub(crate) read_timeout: Option<Duration>,
 
     /// How long a call may take before it counts as failed [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) delegate_timeout: Option<Duration>,
 
     /// A call that takes longer is reported

@@ -25,7 +25,7 @@ pub(crate) struct AlsoLettersArgs {
 
 /// Shows how far a processor is behind, lease by lease
 ///
-/// Exit code 1 if a lease document cannot be read. With --dead-letters, or the variable CHANGEFEED_DEAD_LETTERS, it also says
+/// Exit code 1 if a lease document cannot be read, or a store reports a problem. With --dead-letters, or the variable CHANGEFEED_DEAD_LETTERS, it also says
 /// how many dead letters the processor has there.
 #[derive(Debug, Arguments)]
 #[command(after_help = "\
@@ -39,7 +39,7 @@ pub(crate) struct LagArgs {
     #[command(flatten)]
     pub(crate) letters: AlsoLettersArgs,
 
-    /// Prints JSON: total, behind_seconds, leases, broken, dead_letters
+    /// Prints JSON: total, behind_seconds, leases, broken, dead_letters, store_problems
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -263,7 +263,7 @@ Example:
     },
 }
 
-/// Says of one item where it stands: its lease, and whether its newest version was handled
+/// Says of one item where it stands: its lease, and whether that has passed its newest version
 ///
 /// Without --key the item is searched by its id, among at most 100,000 items whose ids begin with it; if several partition keys
 /// have it, they are listed. Exit code 1 if there is no such item, or if it is a dead letter.

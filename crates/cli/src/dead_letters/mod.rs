@@ -15,6 +15,7 @@ use crate::{
     exit::{Error, Exit, Printed, Result, block_on, print, print_text},
     progress::Indicator,
     store::{Missing, Store},
+    store_health::unless_stopped,
     tail::partition_key,
 };
 
@@ -64,7 +65,7 @@ fn on(args: &LettersPlaceArgs, work: impl AsyncFnOnce(&Store, DeadLetters) -> Re
     let store = Store::open(&args.store, Missing::Refused)?;
     block_on(async {
         let container = store.container(&args.dead_letters).await?;
-        let exit = work(&store, DeadLetters::new(&container)).await?;
+        let exit = unless_stopped([&store], work(&store, DeadLetters::new(&container))).await?;
         drop(container);
         store.close().await?;
         Ok(exit)

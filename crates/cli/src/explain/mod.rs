@@ -11,15 +11,13 @@ use crate::{
     dead_letters::LetterCount,
     exit::{Exit, Result, print, print_text, warn},
     inspect::on,
-    processor_stores::ProcessorStores,
-    redact::redacted,
-    store_health,
+    store_health::StoreProblems,
 };
 
 /// What is known of the processor as a whole.
 struct ProcessorWide {
     /// What its stores say of themselves.
-    problems: Vec<String>,
+    problems: StoreProblems,
     letters: Option<LetterCount>,
 }
 
@@ -39,7 +37,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
     let (mut leases, wide) = on(&args.processor, async |on| {
         let leases = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
         let letters = LetterCount::of(&args.letters, on, args.lease.as_deref()).await?;
-        Ok((leases, ProcessorWide { problems: problems(args, on).await, letters }))
+        Ok((leases, ProcessorWide { problems: StoreProblems::of(&args.processor, on).await, letters }))
     })?;
     if let Some(token) = &args.lease {
         let known: Vec<String> = leases.iter().map(|found| found.lease.to_string()).collect();
@@ -56,19 +54,14 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Exit> {
     Ok(if is_stuck { Exit::Unhealthy } else { Exit::Good })
 }
 
-/// What the stores of the processor say of themselves: that of the leases may be another one.
-async fn problems(args: &ExplainArgs, on: &ProcessorStores) -> Vec<String> {
-    let names = [Some(&args.processor.store.store), args.processor.lease_store.as_ref()];
-    let mut problems = Vec::new();
-    for (store, name) in on.stores().zip(names.into_iter().flatten()) {
-        problems.extend(store_health::problems(store, &redacted(name)).await);
-    }
-    problems
-}
-
 impl ProcessorWide {
     fn needs_attention(&self) -> bool {
-        !self.problems.is_empty() || self.letters.as_ref().is_some_and(|letters| !letters.is_none())
+        !self.problems.sentences.is_empty() || self.letters.as_ref().is_some_and(|letters| !letters.is_none())
+    }
+
+    /// Whether something can be done about single leases: no host can work on a store that has stopped.
+    fn steps_help(&self) -> bool {
+        !self.problems.has_stopped
     }
 
     fn about_letters(&self) -> Option<String> {
@@ -77,12 +70,12 @@ impl ProcessorWide {
 }
 
 fn show_json(name: &str, leases: &[Explanation], wide: &ProcessorWide) -> Result<()> {
-    wide.problems.iter().chain(&wide.about_letters()).for_each(|problem| warn(problem));
+    wide.problems.sentences.iter().chain(&wide.about_letters()).for_each(|problem| warn(problem));
     let lease = |found| ExplainedLease {
         found,
         needs_attention: needs_attention(found.cause),
-        next: advice::next(name, found),
-        store_problems: &wide.problems,
+        next: wide.steps_help().then(|| advice::next(name, found)).flatten(),
+        store_problems: &wide.problems.sentences,
         dead_letters: wide.letters.as_ref(),
     };
     print(&format!("{}\n", serde_json::to_string(&leases.iter().map(lease).collect::<Vec<_>>())?))?;
@@ -90,9 +83,10 @@ fn show_json(name: &str, leases: &[Explanation], wide: &ProcessorWide) -> Result
 }
 
 fn show_text(name: &str, leases: &[Explanation], wide: &ProcessorWide) -> Result<()> {
-    let about_stores = wide.problems.iter().map(|problem| format!("{problem}\n"));
+    let about_stores = wide.problems.sentences.iter().map(|problem| format!("{problem}\n"));
     let about_letters = wide.about_letters().map(|letters| format!("{letters}\n"));
-    let next = advice::of_all(name, leases).into_iter().map(|step| format!("next: {step}\n"));
+    let next = if wide.steps_help() { advice::of_all(name, leases) } else { Vec::new() };
+    let next = next.into_iter().map(|step| format!("next: {step}\n"));
     let lines: Vec<String> = about_stores.chain(leases.iter().map(sentence)).chain(about_letters).chain(next).collect();
     print_text(&lines.concat())?;
     Ok(())

@@ -91,6 +91,14 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
 impl Access {
     fn of(args: &MetricsArgs, address: SocketAddr) -> Result<Self> {
         if let Some(file) = &args.metrics_key_file {
+            if !address.ip().is_loopback() && !args.allow_plain {
+                return Err(format!(
+                    "listening on {address} without TLS shows the key of {} to the network: pass a port alone, or \
+                     --allow-plain if something in front speaks TLS",
+                    file.display()
+                )
+                .into());
+            }
             return Ok(Self::Key(proof(&key(file)?)?));
         }
         if address.ip().is_loopback() {
@@ -100,8 +108,8 @@ impl Access {
             return Ok(Self::Anybody);
         }
         Err(format!(
-            "others can reach {address}: pass --metrics-key-file FILE with the key that they have to send, or \
-             --metrics-open if anybody may read the metrics"
+            "others can reach {address}: pass --metrics-key-file FILE with the key that they have to send, and \
+             --allow-plain if something in front speaks TLS, or --metrics-open if anybody may read the metrics"
         )
         .into())
     }

@@ -141,7 +141,11 @@ fn problem(lease: &OwnedLease) -> Option<String> {
         LeaseHealth::Slow { running } => {
             Some(format!("lease {token}: a call has been running for {} s", running.as_secs()))
         }
-        _ => None,
+        _ if !lease.is_stuck() => None,
+        _ if lease.feed_failures > lease.dead_letter_failures => {
+            Some(format!("lease {token}: its feed could not be read {} times", lease.feed_failures))
+        }
+        _ => Some(format!("lease {token}: a dead letter could not be written {} times", lease.dead_letter_failures)),
     }
 }
 

@@ -1,23 +1,39 @@
 //! `run --exec`: a command for each batch, with the changes on its stdin.
 
-use std::{collections::BTreeMap, io, process::Stdio, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    pin::pin,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use changefeed::{BatchResult, Context, DelegateError, ItemResult, RawChanges};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    process::{ChildStdin, ChildStdout, Command},
+    process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-use super::{exec_guard::ExecGuard, stderr_tail::StderrTail};
+use super::{exec_guard::ExecGuard, pipe::read_rest, stderr_tail::StderrTail, trace_context::TraceContext};
 use crate::{
     change_line::{Form, lines},
     clock::within,
+    redact::redacted,
 };
 
 /// A command says at most so much about one batch: a page of changes holds no more.
-const MOST_RESULTS: u64 = 16 << 20;
+const MOST_RESULTS: usize = 16 << 20;
+
+/// Becomes the command when a line comes on stdin, and never if the host is killed before the guard knows of it: stdin ends
+/// then. A shell reads no further than that line.
+const WHEN_TOLD: &str = r#"read -r told && exec sh -c "$1""#;
+
+/// The variables with the trace context of a batch, as OpenTelemetry names them.
+const TRACEPARENT: &str = "TRACEPARENT";
+const TRACESTATE: &str = "TRACESTATE";
 
 /// A command, and whether its output is read.
 #[derive(Debug)]
@@ -44,10 +60,18 @@ impl Exec {
     /// Runs the command on a batch. When this is dropped, or the host is killed, all processes of the command are killed.
     pub(super) async fn call(&self, changes: &RawChanges, context: &Context) -> Result<BatchResult, DelegateError> {
         let input = lines(changes, Form::Json, Some(context.lease().as_str()))?;
-        let mut child = Command::new("sh")
-            .arg("-c")
+        let mut command = Command::new("sh");
+        for name in secrets() {
+            command.env_remove(name);
+        }
+        // Those of this process are of another trace.
+        command.env_remove(TRACEPARENT).env_remove(TRACESTATE);
+        if let Some(TraceContext { parent, state }) = TraceContext::of(changes) {
+            command.env(TRACEPARENT, parent).envs(state.map(|state| (TRACESTATE, state)));
+        }
+        let mut child = command
+            .args(["-c", WHEN_TOLD, "sh"])
             .arg(&self.command)
-            .env_remove("CHANGEFEED_KEY")
             .env("CHANGEFEED_PROCESSOR", &self.processor)
             .env("CHANGEFEED_INSTANCE", context.instance())
             .env("CHANGEFEED_LEASE", context.lease().as_str())
@@ -60,9 +84,9 @@ impl Exec {
             .spawn()
             .map_err(|error| DelegateError::new(format!("start `sh -c {:?}`: {error}", self.command)))?;
         let group = Group::of(child.id(), &self.guard);
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let stdin = child.stdin.take();
         let stderr = child.stderr.take().map(StderrTail::of);
-        let work = async { tokio::join!(feed(stdin, input.as_bytes()), results(stdout), child.wait()) };
+        let work = exchange(&mut child, stdin, input.as_bytes());
         let ended = match self.timeout {
             Some(limit) => within(limit, work).await,
             None => Some(work.await),
@@ -76,7 +100,7 @@ impl Exec {
             None => String::new(),
         };
         let why = if stderr.is_empty() { stderr } else { format!(": {stderr}") };
-        let Some((written, said, status)) = ended else {
+        let Some(Ended { written, said, status }) = ended else {
             let limit = humantime::format_duration(self.timeout.unwrap_or_default());
             return Err(DelegateError::new(format!("the command did not end within {limit}{why}")));
         };
@@ -92,24 +116,82 @@ impl Exec {
     }
 }
 
-/// Writes the batch. A command need not read all of it.
+/// The variables of this process that may hold a secret, or the name of a file with secrets for others than the command.
+fn secrets() -> Vec<OsString> {
+    let is_secret = |name: &str, value: Option<&str>| {
+        matches!(name, "CHANGEFEED_KEY" | "CHANGEFEED_WEBHOOK_SECRET_FILE")
+            || name.starts_with("CHANGEFEED_") && value.is_none_or(|value| redacted(value) != value)
+    };
+    let all = std::env::vars_os();
+    all.filter(|(name, value)| name.to_str().is_some_and(|name| is_secret(name, value.to_str())))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// How a command has ended.
+struct Ended {
+    written: io::Result<()>,
+    /// Its results; none if they are not wanted.
+    said: Result<Option<String>, DelegateError>,
+    status: io::Result<ExitStatus>,
+}
+
+/// Gives a command its batch, reads its results and waits for its end. A process that it leaves behind may keep its stdin
+/// and stdout: neither is waited for then.
+async fn exchange(child: &mut Child, stdin: Option<ChildStdin>, input: &[u8]) -> Ended {
+    let stdout = child.stdout.take();
+    let (mut feed, mut ended) = (pin!(feed(stdin, input)), pin!(results_and_end(child, stdout)));
+    let mut written = None;
+    loop {
+        tokio::select! {
+            biased;
+            result = feed.as_mut(), if written.is_none() => written = Some(result),
+            (said, status) = ended.as_mut() => return Ended { written: written.unwrap_or(Ok(())), said, status },
+        }
+    }
+}
+
+/// What a command prints until it ends, and how it ends.
+async fn results_and_end(
+    child: &mut Child,
+    stdout: Option<ChildStdout>,
+) -> (Result<Option<String>, DelegateError>, io::Result<ExitStatus>) {
+    let Some(mut stdout) = stdout else { return (Ok(None), child.wait().await) };
+    let mut bytes = Vec::new();
+    let status = loop {
+        tokio::select! {
+            biased;
+            read = stdout.read_buf(&mut bytes) => match read {
+                Ok(0) => break child.wait().await,
+                Ok(_) if bytes.len() <= MOST_RESULTS => {}
+                Ok(_) => {
+                    // It must not wait for somebody to read the rest.
+                    drop(stdout);
+                    let status = child.wait().await;
+                    return (Err(DelegateError::new("the command printed more than 16 MiB of results")), status);
+                }
+                Err(error) => return (Err(error.into()), child.wait().await),
+            },
+            status = child.wait() => {
+                if let Err(error) = read_rest(&stdout, &mut bytes, MOST_RESULTS) {
+                    return (Err(error.into()), status);
+                }
+                break status;
+            }
+        }
+    };
+    let text = String::from_utf8(bytes).map_err(|_| DelegateError::new("the command's results are not UTF-8"));
+    (text.map(Some), status)
+}
+
+/// Starts the command and writes the batch. A command need not read all of it.
 async fn feed(stdin: Option<ChildStdin>, input: &[u8]) -> io::Result<()> {
     let Some(mut stdin) = stdin else { return Ok(()) };
+    stdin.write_all(b"\n").await?;
     match stdin.write_all(input).await {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
-}
-
-async fn results(stdout: Option<ChildStdout>) -> Result<Option<String>, DelegateError> {
-    let Some(stdout) = stdout else { return Ok(None) };
-    let mut bytes = Vec::new();
-    stdout.take(MOST_RESULTS + 1).read_to_end(&mut bytes).await?;
-    if bytes.len() as u64 > MOST_RESULTS {
-        return Err(DelegateError::new("the command printed more than 16 MiB of results"));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| DelegateError::new("the command's results are not UTF-8"))?;
-    Ok(Some(text))
 }
 
 /// What a command says about one change.
@@ -193,5 +275,26 @@ impl Drop for Group<'_> {
             let _ = kill_process_group(group, Signal::KILL);
         }
         self.guard.ended(group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, process};
+
+    use super::*;
+
+    #[test]
+    fn a_command_begins_when_it_is_told_to_and_not_at_the_end_of_a_host() {
+        let said = |input: &[u8]| {
+            let mut command = process::Command::new("sh");
+            command.args(["-c", WHEN_TOLD, "sh", "echo \"$0: $(cat)\"; exit 7"]);
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input).unwrap();
+            let output = child.wait_with_output().unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        assert_eq!(said(b"\n{\"id\":1}\n"), (Some(7), "sh: {\"id\":1}\n".to_owned()));
+        assert_eq!(said(b"").1, "", "killed before the guard knew");
     }
 }

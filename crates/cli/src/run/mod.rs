@@ -7,10 +7,19 @@ pub(crate) mod exec_guard;
 mod found;
 mod joined;
 mod options;
+mod pipe;
 mod stderr_tail;
+mod trace_context;
 mod webhook;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use changefeed::{
     AcceptsMode, AdminEndpoint, BatchResult, Context, DelegateError, Estimator, LagWatch, LeaseTiming, Processor,
@@ -29,6 +38,7 @@ use self::{
 use crate::{
     args::{DelegateArgs, Moment, RunArgs},
     change_line::{Form, lines},
+    count::count_of,
     exit::{EndRequests, Exit, Printed, Result, print_off_thread, say},
     log,
     metrics::{
@@ -36,8 +46,10 @@ use crate::{
         probe::{Probe, Questions},
     },
     processor_stores::ProcessorStores,
+    progress::Indicator,
     redact::redacted,
     store::Store,
+    store_health::stopped,
 };
 
 /// Runs until a signal, or the end that the arguments ask for.
@@ -86,7 +98,14 @@ async fn stoppable(args: &RunArgs, requests: &EndRequests) -> Result<Exit> {
         }
     };
     let observed = Observed { probe: &probe, questions, stores: &opened.stores };
-    let ended = work(args, &opened.processor, &opened.delegate, observed, requests).await;
+    let working = work(args, &opened.processor, &opened.delegate, observed, requests);
+    let all = opened.stores.stores().chain(&opened.own_store);
+    let ended = tokio::select! {
+        biased;
+        // A stop in good order would write, which is refused.
+        error = stopped(all) => return Err(error),
+        ended = Box::pin(working) => ended,
+    };
     probe.stopping();
     opened.close().await?;
     ended
@@ -232,12 +251,18 @@ async fn work(
             () = requests.reached(1) => {}
         }
     });
+    let mut waiting = None;
     if args.once {
         let _lag = observed.started(args);
+        let announced = async {
+            stop.await;
+            waiting = announce_stop(args, requests, delegate);
+        };
         let caught_up = tokio::select! {
-            caught_up = processor.run_until_caught_up_unless(stop) => caught_up?,
+            caught_up = processor.run_until_caught_up_unless(announced) => caught_up?,
             never = watch(delegate, observed.stores) => match never {},
         };
+        drop(waiting);
         if caught_up {
             return Ok(Exit::Good);
         }
@@ -264,9 +289,26 @@ async fn work(
         }
     }
     observed.probe.stopping();
+    waiting = announce_stop(args, requests, delegate);
     running.stop().await?;
+    drop(waiting);
     delegate.check_printed()?;
     Ok(Exit::Good)
+}
+
+/// How long a stop waits for running calls unless `--stop-deadline` says otherwise, as in the library.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Says what a signal waits for, if it does not end the host at once. Whoever closes stdout is not there to read it.
+fn announce_stop(args: &RunArgs, requests: &EndRequests, delegate: &Delegate) -> Option<Indicator> {
+    let calls = delegate.running.load(Ordering::Acquire);
+    if calls == 0 || !requests.any() {
+        return None;
+    }
+    let limit = humantime::format_duration(args.options.stop_deadline.unwrap_or(STOP_DEADLINE));
+    let calls = count_of(calls, "running call");
+    say(&format!("stopping: waiting up to {limit} for {calls}; a second signal ends this host at once"));
+    Some(Indicator::waiting("waiting for running calls"))
 }
 
 /// Shows progress and tells of a store that comes and goes while the host works. Never ends.
@@ -306,6 +348,24 @@ struct Delegate {
     closed: Notify,
     /// Why nothing can be printed, unless the reader of stdout has gone.
     failure: Mutex<Option<String>>,
+    /// Calls under way.
+    running: AtomicU64,
+}
+
+/// A call under way, also if it is dropped before its end.
+struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    fn begin(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 enum Kind {
@@ -330,7 +390,8 @@ impl Delegate {
             }
             Chosen::Webhook(url) => Kind::Webhook(Box::new(Webhook::new(url, args, processor)?)),
             Chosen::Copy(_) => {
-                let (copy, store) = Copy::open(target.expect("invariant: a copy has a target"), stores).await?;
+                let (copy, store) =
+                    Copy::open(target.expect("invariant: a copy has a target"), stores, args.copy_other_source).await?;
                 return Ok((Self::of(Kind::Copy(copy)), store));
             }
         };
@@ -338,10 +399,11 @@ impl Delegate {
     }
 
     fn of(kind: Kind) -> Arc<Self> {
-        Arc::new(Self { kind, closed: Notify::new(), failure: Mutex::default() })
+        Arc::new(Self { kind, closed: Notify::new(), failure: Mutex::default(), running: AtomicU64::new(0) })
     }
 
     async fn call(&self, changes: RawChanges, context: Context) -> std::result::Result<BatchResult, DelegateError> {
+        let _running = Running::begin(&self.running);
         let form = match &self.kind {
             Kind::Exec(exec) => return exec.call(&changes, &context).await,
             Kind::Webhook(webhook) => return webhook.call(&changes, &context).await,

@@ -7,20 +7,30 @@ use std::{
     time::Duration,
 };
 
-use tokio::{io::AsyncReadExt as _, process::ChildStderr, sync::oneshot};
+use tokio::{io::AsyncReadExt as _, process::ChildStderr, sync::oneshot, task::JoinHandle};
 
+use super::pipe::read_rest;
 use crate::{clock, progress::StderrAbove};
 
 /// How many bytes are kept: the end of a stack trace. Errors are stored with dead letters and printed on one line.
 const KEPT: usize = 1024;
 
-/// How long to wait for the end of stderr once the command has ended: a process that it left behind may keep it open.
-const END_WAIT: Duration = Duration::from_millis(100);
+/// How long to wait until what a command has written was passed on.
+const PASSED_WAIT: Duration = Duration::from_millis(100);
+
+/// More than a pipe holds: so much is read at once when the command has ended.
+const MOST_REST: usize = 2 << 20;
 
 /// The stderr of a command that runs.
 pub(super) struct StderrTail {
     kept: Arc<Mutex<Kept>>,
-    ended: oneshot::Receiver<()>,
+    command_ended: oneshot::Sender<Asked>,
+}
+
+/// Asks for what is in the pipe. Each is dropped in time.
+struct Asked {
+    until_kept: oneshot::Sender<()>,
+    until_passed: oneshot::Sender<()>,
 }
 
 /// The last bytes.
@@ -36,32 +46,69 @@ impl StderrTail {
     #[expect(clippy::disallowed_methods, reason = "the command runs in no simulation")]
     pub(super) fn of(stderr: ChildStderr) -> Self {
         let kept = Arc::<Mutex<Kept>>::default();
-        let (end, ended) = oneshot::channel();
+        let (command_ended, ended) = oneshot::channel();
         let to = Arc::clone(&kept);
-        tokio::spawn(async move {
-            pass_through(stderr, &to).await;
-            // Nobody waits for it if the call was dropped.
-            let _ = end.send(());
-        });
-        Self { kept, ended }
+        tokio::spawn(async move { pass_through(stderr, &to, ended).await });
+        Self { kept, command_ended }
     }
 
     /// Returns the end of what was written as one line, once the command has ended.
     pub(super) async fn line(self) -> String {
-        let _ = clock::within(END_WAIT, self.ended).await;
+        let ((until_kept, kept), (until_passed, passed)) = (oneshot::channel(), oneshot::channel());
+        // Without anybody who takes it, everything was kept and passed through.
+        drop(self.command_ended.send(Asked { until_kept, until_passed }));
+        let _ = kept.await;
+        // Its words come before what is logged about it, unless nobody reads them.
+        let _ = clock::within(PASSED_WAIT, passed).await;
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).line()
     }
 }
 
-async fn pass_through(mut stderr: ChildStderr, kept: &Mutex<Kept>) {
-    let mut buffer = vec![0; 8192];
-    while let Ok(count) = stderr.read(&mut buffer).await
-        && let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty())
-    {
-        kept.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
-        let bytes = bytes.to_vec();
-        // A reader of stderr that is slow must not keep a thread of the host; one that has gone misses it.
-        let _ = tokio::task::spawn_blocking(move || StderrAbove.write_all(&bytes)).await;
+/// Ends with stderr, which a process that the command left behind may keep open. What the command itself has written is
+/// there when it has ended.
+async fn pass_through(mut stderr: ChildStderr, kept: &Mutex<Kept>, mut command_ended: oneshot::Receiver<Asked>) {
+    let keep = |bytes: &[u8]| kept.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+    let (mut buffer, mut unwritten, mut is_asked) = (vec![0; 8192], Vec::new(), false);
+    let (mut writing, mut until_passed): (Option<JoinHandle<()>>, _) = (None, None);
+    loop {
+        match (&writing, unwritten.is_empty()) {
+            (None, true) => drop(until_passed.take()),
+            (None, false) => {
+                let bytes = std::mem::take(&mut unwritten);
+                // A reader of stderr that is slow must not keep a thread of the host; one that has gone misses it.
+                writing = Some(tokio::task::spawn_blocking(move || drop(StderrAbove.write_all(&bytes))));
+            }
+            (Some(_), _) => {}
+        }
+        tokio::select! {
+            biased;
+            asked = &mut command_ended, if !is_asked => {
+                is_asked = true;
+                let Ok(Asked { until_kept, until_passed: passed }) = asked else { continue };
+                until_passed = Some(passed);
+                let mut rest = Vec::new();
+                // What cannot be read is missing in the error.
+                let _ = read_rest(&stderr, &mut rest, MOST_REST);
+                keep(&rest);
+                unwritten.extend(rest);
+                drop(until_kept);
+            }
+            () = written(&mut writing), if writing.is_some() => writing = None,
+            read = stderr.read(&mut buffer), if writing.is_none() => match read {
+                Ok(count) if count > 0 => {
+                    let bytes = buffer.get(..count).unwrap_or_default();
+                    keep(bytes);
+                    unwritten.extend(bytes);
+                }
+                _ => break,
+            },
+        }
+    }
+}
+
+async fn written(writing: &mut Option<JoinHandle<()>>) {
+    if let Some(writing) = writing {
+        let _ = writing.await;
     }
 }
 

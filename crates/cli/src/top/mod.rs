@@ -23,12 +23,13 @@ use ratatui::{
 
 use self::view::{Look, View};
 use crate::{
-    args::TopArgs,
+    args::{ProcessorArgs, TopArgs},
     clock,
     exit::{EndRequests, Error, Exit, Result, block_on, print, with_causes},
     inspect::on,
     processor_stores::ProcessorStores,
     progress,
+    store_health::StoreProblems,
 };
 
 /// How wide a picture is that is not shown on a terminal.
@@ -63,9 +64,9 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
 fn once(args: &TopArgs) -> Result<Exit> {
     // Two measurements: one has no rates.
     let (first, second) = on(&args.processor, async |on| {
-        let first = look(on).await?;
+        let first = look(&args.processor, on).await?;
         clock::sleep(args.interval).await;
-        Ok((first, look(on).await?))
+        Ok((first, look(&args.processor, on).await?))
     })?;
     let exit = second.exit();
     let mut view = View::new(&args.processor.name);
@@ -123,7 +124,7 @@ async fn measure_once(args: &TopArgs, kept: &mut Option<ProcessorStores>) -> Res
         Some(stores) => stores,
         None => ProcessorStores::open(&args.processor).await?,
     };
-    let looked = look(&stores).await?;
+    let looked = look(&args.processor, &stores).await?;
     if stores.store.engine().is_some() {
         stores.close().await?;
     } else {
@@ -138,10 +139,11 @@ impl Failed {
     }
 }
 
-async fn look(on: &ProcessorStores) -> Result<Look> {
+async fn look(args: &ProcessorArgs, on: &ProcessorStores) -> Result<Look> {
     let lag = Estimator::new(&on.name, &on.monitored, &on.leases).lag().await?;
     let explained = Explain::new(&on.name, &on.monitored, &on.leases).leases().await?;
-    Ok(Look::new(clock::now(), lag, explained))
+    let problems = StoreProblems::of(args, on).await.sentences;
+    Ok(Look::new(clock::now(), lag, explained, problems))
 }
 
 fn show(

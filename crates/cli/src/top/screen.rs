@@ -188,7 +188,7 @@ impl Column {
     }
 }
 
-/// Why the last measurement failed, and what `changefeed explain` says of leases that need attention.
+/// Why the last measurement failed, and what `changefeed explain` says of stores and leases that need attention.
 fn attention_lines(view: &View) -> Vec<Line<'static>> {
     let error = view.error.iter().map(|error| Line::from(Span::styled(error.clone(), Style::new().fg(Color::Red))));
     let lines: Vec<Line<'static>> = error.chain(view.look.iter().flat_map(sentences)).collect();
@@ -212,7 +212,8 @@ fn sentences(look: &Look) -> Vec<Line<'static>> {
         [first, .., last] => format!("leases {first} … {last} ({}): {status}", leases.len()),
         [] => String::new(),
     };
-    let all = said.iter().map(sentence).chain(broken).take(MOST_SENTENCES);
+    let problems = look.store_problems.iter().cloned();
+    let all = problems.chain(said.iter().map(sentence)).chain(broken).take(MOST_SENTENCES);
     let yellow = Style::new().fg(Color::Yellow);
     all.map(|text| Line::from(Span::styled(text, yellow))).collect()
 }
@@ -268,7 +269,8 @@ mod tests {
 
     fn add(view: &mut View, seconds: u64, rows: Vec<Row>) {
         let total = rows.iter().map(|row| row.changes).sum();
-        view.take(Ok(Look { at: Timestamp::from_secs(seconds), total, leases: rows, broken: Vec::new() }));
+        let (broken, store_problems) = (Vec::new(), Vec::new());
+        view.take(Ok(Look { at: Timestamp::from_secs(seconds), total, leases: rows, broken, store_problems }));
     }
 
     fn picture(view: &View, width: u16, height: u16) -> Vec<String> {

@@ -23,6 +23,8 @@ pub(super) struct Look {
     pub(super) leases: Vec<Row>,
     /// Documents that cannot be read.
     pub(super) broken: Vec<String>,
+    /// What the stores say of themselves.
+    pub(super) store_problems: Vec<String>,
 }
 
 /// One lease.
@@ -55,7 +57,7 @@ impl Row {
 }
 
 impl Look {
-    pub(super) fn new(at: Timestamp, lag: Lag, explained: Vec<Explanation>) -> Self {
+    pub(super) fn new(at: Timestamp, lag: Lag, explained: Vec<Explanation>, store_problems: Vec<String>) -> Self {
         let mut sentences: BTreeMap<String, (String, bool)> = explained
             .into_iter()
             .map(|found| (found.lease.to_string(), (found.sentence, needs_attention(found.cause))))
@@ -78,12 +80,13 @@ impl Look {
             }
         };
         let leases = lag.leases.into_iter().map(row).collect();
-        Self { at, total: lag.changes, leases, broken: lag.broken }
+        Self { at, total: lag.changes, leases, broken: lag.broken, store_problems }
     }
 
-    /// Unhealthy if a lease needs attention, as `changefeed explain` has it.
+    /// Unhealthy if a lease or a store needs attention, as `changefeed explain` has it.
     pub(super) fn exit(&self) -> Exit {
-        let bad = !self.broken.is_empty() || self.leases.iter().any(|row| row.needs_attention);
+        let bad = !(self.broken.is_empty() && self.store_problems.is_empty())
+            || self.leases.iter().any(|row| row.needs_attention);
         if bad { Exit::Unhealthy } else { Exit::Good }
     }
 

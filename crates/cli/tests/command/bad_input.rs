@@ -124,12 +124,14 @@ fn mistyped_words_are_recognised() {
 #[test]
 fn a_length_of_time_that_must_not_be_zero_is_refused() {
     let on_memory = ["--store", "memory", "--container", "a/b", "--leases", "a/l"];
-    for option in ["--webhook-timeout", "--lag-interval", "--read-timeout", "--dead-letter-ttl"] {
-        let args = [&["run", "mailer", "--print", option, "0s"], &on_memory[..]].concat();
-        assert_refused(&args, &[option, "pass a length of time above zero, such as 500ms"]);
+    for option in ["--webhook-timeout", "--lag-interval", "--read-timeout", "--delegate-timeout", "--dead-letter-ttl"] {
+        for delegate in [&["--print"][..], &["--exec", "cat"]] {
+            let args = [&["run", "mailer"], delegate, &[option, "0s"], &on_memory[..]].concat();
+            assert_refused(&args, &[option, "pass a length of time above zero, such as 500ms"]);
+        }
     }
     assert_refused(&[&["top", "mailer", "--interval", "0ms"], &on_memory[..]].concat(), &["above zero"]);
-    for option in ["--poll-interval", "--delegate-timeout", "--stop-deadline", "--acquire-interval", "--slow-after"] {
+    for option in ["--poll-interval", "--stop-deadline", "--acquire-interval", "--slow-after"] {
         let args = [&["run", "mailer", "--print", option, "0s"], &on_memory[..]].concat();
         let said = text(&run(&args).stderr);
         assert!(said.starts_with("error: "), "{option}: {said}");

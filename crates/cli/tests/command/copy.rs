@@ -107,3 +107,87 @@ fn a_copy_on_another_server_follows_and_keeps_the_newest_version() {
     assert_eq!(copies["o-7"]["newer"], true, "{}", copies["o-7"]);
     assert_eq!(copies["o-8"], orders["o-8"]);
 }
+
+/// Runs a copy of a container of this server to its end; whether it is done, and what it said.
+fn copied(store: &str, processor: &str, container: &str, more: &[&str]) -> (bool, String) {
+    let place = ["run", processor, "--store", store, "--container", container, "--leases", "shop/leases"];
+    let how = ["--copy-to", "shop/archive", "--once", "--from", "beginning"];
+    let output = run(&[&place[..], &how, more].concat());
+    (output.status.success(), text(&output.stderr))
+}
+
+#[tokio::test]
+async fn a_container_that_was_created_again_replaces_its_copies_although_it_counts_from_one() {
+    let shop = Shop::served();
+    shop.load(60);
+    let database = Client::connect(&shop.store(), EMULATOR_KEY).unwrap().database("shop");
+    let orders = database.container("orders").open().await.unwrap();
+    let write = async |number: u32, total: u32| {
+        let orders = database.container("orders").open().await.unwrap();
+        let item = serde_json::json!({ "id": format!("o{number}"), "customer": "ada", "total": total });
+        orders.upsert(&item).await.unwrap();
+    };
+    for number in 0..20 {
+        write(number, 1).await;
+    }
+    let host = shop.host("a", &["--copy-to", "shop/archive"]);
+    shop.catches_up();
+    drop(orders);
+    Client::connect(&shop.store(), EMULATOR_KEY).unwrap().catalog().delete_container("shop", "orders").await.unwrap();
+    database.container("orders").partition_key("/customer").create().await.unwrap();
+    // Positions below those of the copies.
+    for number in 0..20 {
+        write(number, 2).await;
+    }
+    let totals = || {
+        let copies = items(&shop.store(), "shop/archive");
+        (0..20).map(|number| copies[&format!("o{number}")]["total"].as_u64().unwrap()).sum::<u64>()
+    };
+    eventually("the copies of the new container", || totals() == 40);
+    // Within the new container an older version does not replace a newer one.
+    write(7, 3).await;
+    eventually("a newer version", || totals() == 41);
+    host.stop();
+    shop.says(&["seek"], &["--to", "beginning"]);
+    shop.says(&["run"], &["--copy-to", "shop/archive", "--once", "--log", "warn"]);
+    assert_eq!(totals(), 41);
+}
+
+#[test]
+fn two_sources_do_not_overwrite_each_other_unless_one_has_taken_the_place_of_the_other() {
+    let shop = Shop::served();
+    let store = shop.store();
+    let load = |container: &str, prefix: &str, size: &str| {
+        let args = ["load", "--store", &store, "--container", container, "--count", "5", "--prefix", prefix];
+        assert_good(&command(&[&args[..], &["--size", size]].concat()).output().unwrap());
+    };
+    load("shop/orders", "o", "100");
+    load("shop/others", "o", "300");
+    assert!(copied(&store, "first", "shop/orders", &["--log", "warn"]).0);
+    let kept = items(&store, "shop/archive");
+    // Retried without end: the dead letters show the reason.
+    let letters = ["--dead-letters", "shop/rejected", "--dead-letter-after", "1", "--log", "off"];
+    copied(&store, "second", "shop/others", &letters);
+    let listed = crate::dead_letters::letters(&shop, &["list"]);
+    assert!(listed.contains("was made of shop/orders in store") && listed.contains("--copy-other-source"), "{listed}");
+    assert_eq!(items(&store, "shop/archive"), kept);
+
+    assert!(copied(&store, "third", "shop/others", &["--copy-other-source", "--log", "warn"]).0);
+    assert_eq!(items(&store, "shop/archive"), items(&store, "shop/others"));
+}
+
+#[test]
+fn a_restored_store_goes_on_with_the_copies_that_were_restored_with_it() {
+    let shop = Shop::in_folder();
+    shop.load(20);
+    assert!(copied(&shop.store(), "archive", "shop/orders", &["--log", "warn"]).0);
+    let (backup, restored) = (shop.folder.join("backup"), shop.folder.join("restored"));
+    assert_good(&run(&["backup", "--store", &shop.store(), "--to", &backup]));
+    assert_good(&run(&["restore", "--from", &backup, "--store", &restored]));
+    let write = ["load", "--store", &restored, "--container", "shop/orders", "--count", "20", "--prefix", "o"];
+    assert_good(&run(&write));
+    assert_good(&run(&[&write[..], &["--size", "300"]].concat()));
+    let (done, said) = copied(&restored, "archive", "shop/orders", &["--log", "warn"]);
+    assert!(done, "{said}");
+    assert_eq!(items(&restored, "shop/archive"), items(&restored, "shop/orders"));
+}

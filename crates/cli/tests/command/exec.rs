@@ -98,7 +98,7 @@ fn the_end_of_stderr_is_part_of_the_error_in_the_log_in_explain_and_in_dead_lett
             && logged.contains("599 600 smtp: no route to host"),
         "{logged}"
     );
-    assert!(shop.lines("log").contains(&"1".to_owned()), "stderr itself goes through, too");
+    eventually("stderr itself, which goes through", || shop.lines("log").contains(&"1".to_owned()));
     eventually("the error in explain", || {
         let said = text(&shop.run(&["explain"], &[]).stdout);
         said.contains("the command ended with exit status: 3: ...") && said.contains("600 smtp: no route to host\n")
@@ -133,6 +133,64 @@ fn a_process_that_a_command_leaves_behind_does_not_keep_its_batch_waiting() {
     shop.catches_up();
     shop.folder.write("end", "");
     eventually("its last words", || shop.folder.path().join("wrote").exists());
+    host.stop();
+}
+
+#[test]
+fn a_process_that_keeps_the_stdout_of_a_command_does_not_keep_its_results_waiting() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    // What was printed before the command ended counts, however much it is.
+    let script = shop.folder.write(
+        "script",
+        r#"id=$(sed 's/.*"change_id":"\([^"]*\)".*/\1/')
+(while test ! -e end; do sleep 0.05; done; echo late) &
+yes '' | head -n 60000
+echo "{\"change_id\":\"$id\",\"result\":\"dead-letter\",\"reason\":\"heard\"}"
+"#,
+    );
+    let command = format!("sh {script}");
+    let letters = ["--results", "--dead-letters", "shop/rejected"];
+    let host = shop.host("a", &[&["--exec", &command], &letters[..]].concat());
+    shop.catches_up();
+    shop.folder.write("end", "");
+    host.stop();
+    let listed = crate::dead_letters::letters(&shop, &["list"]);
+    assert!(listed.contains("1 x heard\n"), "{listed}");
+}
+
+#[test]
+fn a_command_gets_no_secret_of_its_host_and_no_trace_of_another() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    let secret = "c2VjcmV0IHNlY3JldCBzZWNyZXQ=";
+    let account = format!("AccountEndpoint=https://shop.example.com:443/;AccountKey={secret};");
+    let key_file = shop.folder.write("secrets", &format!("whsec_{secret}\n"));
+    let command = ["--exec", "env > seen; cat > batch", "--once", "--from", "beginning", "--log", "off"];
+    let mut host = shop.command(&["run"], &command);
+    host.env("CHANGEFEED_KEY", secret).env("CHANGEFEED_WEBHOOK_SECRET_FILE", &key_file);
+    // The options on the command line count.
+    host.env("CHANGEFEED_STORE", &account).env("CHANGEFEED_OTHER", format!("https://ada:{secret}@example.com"));
+    host.env("CHANGEFEED_CONTAINER", "shop/orders").env("TRACEPARENT", "00-1-2-01");
+    let output = host.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let seen = shop.lines("seen");
+    assert!(!seen.iter().any(|line| line.contains("c2VjcmV0")), "{seen:?}");
+    let has = |name: &str| seen.iter().any(|line| line.starts_with(&format!("{name}=")));
+    assert!(!has("CHANGEFEED_WEBHOOK_SECRET_FILE") && !has("TRACEPARENT"), "{seen:?}");
+    assert!(has("CHANGEFEED_CONTAINER") && has("CHANGEFEED_LEASE") && has("PATH"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_command_gets_the_trace_of_its_batch() {
+    let shop = Shop::served();
+    let server = changefeed::remote::Server::connect(&shop.store(), changefeed::remote::EMULATOR_KEY).unwrap();
+    let orders = server.database("shop").container("orders").partition_key("/customer").create().await.unwrap();
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let item = serde_json::json!({ "id": "1", "customer": "ada", "traceparent": parent, "tracestate": "vendor=1" });
+    orders.create(&item).await.unwrap();
+    let host = shop.host("a", &["--exec", "cat > batch; echo $TRACEPARENT $TRACESTATE > trace"]);
+    eventually("the trace", || shop.lines("trace") == [format!("{parent} vendor=1")]);
     host.stop();
 }
 

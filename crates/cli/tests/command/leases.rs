@@ -57,6 +57,21 @@ fn a_living_owner_is_asked_and_keeps_a_lease_whose_batch_does_not_end() {
 }
 
 #[test]
+fn an_export_follows_links_and_writes_to_what_is_no_file() {
+    let shop = Shop::in_folder();
+    shop.load(1);
+    shop.says(&["run"], &["--print", "--once", "--log", "warn"]);
+    let (link, file) = (shop.folder.join("link"), shop.folder.write("file", "before"));
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    shop.says(&["leases", "export"], &["--to", &link]);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink(), "the link stays");
+    let archive: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(archive["processor"], "mailer", "{archive}");
+    let said = shop.says(&["leases", "export"], &["--to", "/dev/stdout"]);
+    assert!(said.starts_with('{') && said.contains("\"mailer\""), "{said}");
+}
+
+#[test]
 fn an_export_is_imported_again_and_living_hosts_are_left_alone() {
     let shop = Shop::served();
     shop.load(20);

@@ -24,6 +24,7 @@ mod secrets;
 mod shop;
 mod signals;
 mod starting;
+mod stopped_store;
 mod store_options;
 mod terminal;
 mod transfer;

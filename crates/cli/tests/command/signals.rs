@@ -144,7 +144,8 @@ fn a_signal_before_it_has_caught_up_hands_over_what_it_holds() {
     send("TERM", &host);
     let (status, said) = ended(host);
     let expected = "stopped before it had caught up: it goes on from there, and no lease is kept\n";
-    assert_eq!((status.code(), said.as_str()), (Some(130), expected));
+    // A call may be running.
+    assert!(status.code() == Some(130) && said.ends_with(expected), "{status}: {said}");
     assert_eq!(leases.owners(), vec![Value::Null; 4], "another host can take them at once");
 }
 
@@ -159,7 +160,8 @@ fn two_signals_at_once_are_one_request_and_leases_are_handed_over() {
     send("TERM", &host);
     send("INT", &host);
     let (status, said) = ended(host);
-    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+    let expected = "stopping: waiting up to 30s for 1 running call; a second signal ends this host at once\n";
+    assert_eq!((status.code(), said.as_str()), (Some(0), expected));
     assert_eq!(Leases::of(&shop).owners(), vec![Value::Null; 4], "another host can take them at once");
 }
 
@@ -169,9 +171,15 @@ fn a_second_signal_ends_it_at_once() {
     shop.load(1);
     let options =
         ["--exec", "touch called; sleep 1000", "--from", "beginning", "--log", "off", "--stop-deadline", "10m"];
-    let host = spawn(shop.command(&["run"], &options));
+    let mut host = spawn(shop.command(&["run"], &options));
     eventually("a call", || shop.folder.path().join("called").exists());
     send("TERM", &host);
+    // It does not keep anybody waiting in silence.
+    let mut first = String::new();
+    let mut stderr = BufReader::with_capacity(1, host.stderr.take().unwrap());
+    stderr.read_line(&mut first).unwrap();
+    assert_eq!(first, "stopping: waiting up to 10m for 1 running call; a second signal ends this host at once\n");
+    host.stderr = Some(stderr.into_inner());
     // Signals within a second of the first count as one request; the same signal twice in a row may arrive as one.
     let sent = SystemClock.wall().as_millis();
     eventually("a second that passes", || SystemClock.wall().as_millis() > sent + 1100);
@@ -197,6 +205,7 @@ fn a_session_that_is_closed_ends_a_host_in_good_order_but_not_under_nohup() {
     let run = shop.command(&["run"], &options);
     let host = spawn(with_hang_up("--default-signal=HUP", &run));
     eventually("all orders", || shop.lines("seen").len() == 4);
+    shop.catches_up();
     send("HUP", &host);
     let (status, said) = ended(host);
     assert_eq!((status.code(), said.as_str()), (Some(0), ""));

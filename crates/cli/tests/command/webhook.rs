@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     process::{eventually, text},
@@ -116,6 +116,24 @@ fn by_python(secret: &str, signed: &str) -> String {
     let output = Command::new("python3").args(["-c", script, secret, signed]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     format!("v1,{}", text(&output.stdout).trim())
+}
+
+#[tokio::test]
+async fn a_receiver_gets_the_trace_of_a_batch_and_each_item_keeps_its_own() {
+    let shop = Shop::served();
+    let server = changefeed::remote::Server::connect(&shop.store(), changefeed::remote::EMULATOR_KEY).unwrap();
+    let orders = server.database("shop").container("orders").partition_key("/customer").create().await.unwrap();
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let item = json!({ "id": "1", "customer": "ada", "traceparent": parent, "tracestate": "vendor=1" });
+    orders.create(&item).await.unwrap();
+    let receiver = Receiver::start(|_, stream| answer(stream, "204 No Content"));
+    let host = shop.host("a", &["--webhook", &receiver.url, "--allow-private"]);
+    eventually("a call", || !receiver.calls().is_empty());
+    host.stop();
+    let call = receiver.calls().into_iter().next().unwrap();
+    assert_eq!((&*call.headers["traceparent"], &*call.headers["tracestate"]), (parent, "vendor=1"));
+    let body: Value = serde_json::from_str(&call.body).unwrap();
+    assert_eq!(body["changes"][0]["item"]["traceparent"], parent, "{body}");
 }
 
 #[test]

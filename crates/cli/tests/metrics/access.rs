@@ -66,8 +66,11 @@ fn metrics_that_others_could_read_need_a_key_or_a_word() {
     };
     let open = refused(&["--metrics", "0.0.0.0:0"]);
     assert!(open.contains("pass --metrics-key-file FILE") && open.contains("--metrics-open"), "{open}");
+    let key = folder.write("key", "0123456789abcdef0123\n");
+    let plain = refused(&["--metrics", "0.0.0.0:0", "--metrics-key-file", &key]);
+    assert!(plain.contains("without TLS shows the key") && plain.contains("--allow-plain"), "{plain}");
     let short = folder.write("short", "abc");
-    let said = refused(&["--metrics", "0.0.0.0:0", "--metrics-key-file", &short]);
+    let said = refused(&["--metrics", "0.0.0.0:0", "--metrics-key-file", &short, "--allow-plain"]);
     assert!(said.contains("must hold one key of at least 16 characters"), "{said}");
     let said = refused(&["--metrics", "metrics"]);
     assert!(said.contains("for example 127.0.0.1:9464"), "{said}");
@@ -79,13 +82,16 @@ fn metrics_that_others_could_read_need_a_key_or_a_word() {
 }
 
 #[test]
-fn metrics_that_are_open_are_shown_under_any_name() {
+fn metrics_beyond_this_machine_are_shown_under_any_name() {
     let shop = crate::shop::Shop::served();
     shop.load(1);
-    let port = free_port().port();
-    let host = shop.host("a", &["--print", "--metrics-open", "--metrics", &format!("0.0.0.0:{port}")]);
-    let ask = || get(([127, 0, 0, 1], port).into(), "/metrics", &[("host", "metrics.example.com")]);
-    eventually("the endpoint", || ask().is_some());
-    assert_eq!(ask().unwrap().0, 200);
-    host.stop();
+    let key = shop.folder.write("key", "0123456789abcdef0123\n");
+    for (more, status) in [(&["--metrics-open"][..], 200), (&["--metrics-key-file", &key, "--allow-plain"], 401)] {
+        let port = free_port().port();
+        let host = shop.host("a", &[&["--print", "--metrics", &format!("0.0.0.0:{port}")], more].concat());
+        let ask = || get(([127, 0, 0, 1], port).into(), "/metrics", &[("host", "metrics.example.com")]);
+        eventually("the endpoint", || ask().is_some());
+        assert_eq!(ask().unwrap().0, status);
+        host.stop();
+    }
 }

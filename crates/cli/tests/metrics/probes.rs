@@ -3,7 +3,11 @@
 use changefeed::remote::EMULATOR_KEY;
 use serde_json::Value;
 
-use crate::{http::get, process::eventually, scrape::Observed};
+use crate::{
+    http::get,
+    process::{Server, command, eventually},
+    scrape::Observed,
+};
 
 fn probe(observed: &Observed, path: &str) -> Option<(u16, Value)> {
     let (status, body) = get(observed.address, path, &[])?;
@@ -39,6 +43,26 @@ fn a_host_that_follows_a_container_that_was_created_again_is_ready_again() {
     });
     eventually("readiness", || probe(&observed, "/readyz").is_some_and(|(status, _)| status == 200));
     observed.shows("changefeed_processor_lag_leases{processor=\"mailer\",state=\"owned\"} 1");
+    observed.host.stop();
+}
+
+#[test]
+fn a_host_whose_feed_cannot_be_read_for_a_while_is_degraded_until_it_can() {
+    let leases = Server::start(&["--store", "memory"]);
+    let mut observed = Observed::start(&["--print", "--lease-store", &leases.endpoint()]);
+    eventually("readiness", || probe(&observed, "/readyz").is_some_and(|(status, _)| status == 200));
+    let status = || probe(&observed, "/healthz").unwrap().1;
+    eventually("all orders", || status()["status"] == "ok");
+    let (address, data) = (observed.shop.address().to_string(), observed.shop.folder.join("data"));
+    // Its leases are in another store, so it keeps them.
+    observed.shop.kill_server();
+    let status = || probe(&observed, "/healthz").unwrap().1;
+    eventually("the feed being missed", || status()["status"] == "degraded");
+    let problem = status()["problems"][0].as_str().unwrap().to_owned();
+    assert!(problem.starts_with("lease ") && problem.contains(": its feed could not be read "), "{problem}");
+    // Nothing is written meanwhile: a read that finds nothing is enough.
+    let _server = Server::spawn(&mut command(&["serve", "--listen", &address, "--store", &data]));
+    eventually("the feed being read again", || status()["status"] == "ok");
     observed.host.stop();
 }
 

@@ -7,6 +7,8 @@ use changefeed_core::{
 };
 use serde::Deserialize;
 
+use super::traceparent;
+
 /// What the store knows about one change: id, partition key, LSN, etag and time of the item, and a stable id of the change
 /// for idempotent sinks.
 ///
@@ -69,6 +71,12 @@ impl<'a> ChangeInfo<'a> {
     /// Returns what happened to the item.
     pub fn operation(&self) -> Operation {
         self.change.operation
+    }
+
+    /// Returns the trace context that its writer put into the item, as a member `traceparent` in the form of W3C Trace
+    /// Context; `None` if there is none or it is not valid.
+    pub fn traceparent(&self) -> Option<String> {
+        traceparent::traceparent(self.change.current.as_deref()?)
     }
 
     /// Returns the change as the store returned it.

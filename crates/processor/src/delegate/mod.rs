@@ -6,6 +6,7 @@ mod error;
 mod function;
 mod info;
 mod raw;
+mod traceparent;
 
 use std::{future::Future, marker::PhantomData, time::Duration};
 
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 pub(crate) use self::context::Inner as ContextInner;
 #[cfg(test)]
 pub(crate) use self::raw::tests::change;
+pub(crate) use self::traceparent::traceparent;
 pub use self::{
     checkpoints::{AutomaticCheckpoints, CheckpointMode, ManualCheckpoints, ManualContext},
     context::Context,

@@ -51,6 +51,12 @@ impl RawChanges {
         Self::of(changes, &Arc::new(container.identity().clone()))
     }
 
+    /// Returns the container that the changes are from: another one than before if it was deleted and created again. `None`
+    /// for changes that were made from a list.
+    pub fn container(&self) -> Option<&ContainerIdentity> {
+        self.container.as_deref()
+    }
+
     /// The changes with the container that they are from.
     pub(crate) fn of(changes: Vec<Change>, container: &Arc<ContainerIdentity>) -> Self {
         Self { container: Some(Arc::clone(container)), ..Self::from(changes) }

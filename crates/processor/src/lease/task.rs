@@ -375,7 +375,12 @@ impl LeaseTask {
                 self.waiters.insert(self.next_waiter, reply);
                 Event::Checkpoint(progress, self.next_waiter)
             }
-            Ended::Read((page, room)) => Event::Read(self.page_read(page, room)),
+            Ended::Read((page, room)) => {
+                if page.is_ok() {
+                    self.context.notifier.feed_read(&self.token);
+                }
+                Event::Read(self.page_read(page, room))
+            }
             Ended::Changed => Event::Changed,
             Ended::Called(returned) => {
                 self.measure_call(&returned.end);

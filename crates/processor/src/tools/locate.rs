@@ -17,8 +17,8 @@ use crate::lease::{document::LeaseDocument, prefix::LeaseToken};
 ///
 /// # async fn example(orders: &Container, leases: &Container) -> Result<()> {
 /// let found = Locate::new("mailer", orders, leases).item("ada", "o17").await?;
-/// if found.progress == Progress::Handled {
-///     println!("lease {} has handled it", found.lease);
+/// if found.progress == Progress::Passed {
+///     println!("lease {} is past it", found.lease);
 /// }
 /// # Ok(())
 /// # }
@@ -49,9 +49,9 @@ pub struct ItemLocation {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Progress {
-    /// It is behind the checkpoint: the delegate has handled it, or it is a dead letter, or the processor began, or an
-    /// operator moved it, after this version.
-    Handled,
+    /// It is behind the checkpoint: the delegate has handled it, or it is a dead letter, or it was never delivered, since
+    /// the processor began, or an operator moved it, after this version.
+    Passed,
     /// It is after the checkpoint: it was not delivered yet, or its batch is being handled now.
     Waiting {
         /// So many changes of its partition key come before it.
@@ -120,7 +120,7 @@ async fn look_ahead(
             after += 1;
         }
         if page.changes.is_empty() {
-            return Ok(Progress::Handled);
+            return Ok(Progress::Passed);
         }
         start = StartFrom::Continuation(page.continuation.clone());
     }

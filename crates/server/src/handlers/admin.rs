@@ -51,7 +51,7 @@ pub(crate) async fn call(state: &ServerState, request: &Request<'_>, name: &str)
         return contract::call(contract::Parts { catalog, containers, watches }, request, &target).await;
     }
     match (name, &request.method) {
-        ("health", &Method::GET) => Ok(super::health::read(state.storage.as_deref())),
+        ("health", &Method::GET) => Ok(super::health::report(state.storage.as_deref())),
         ("split", &Method::POST) => split(state, parse(request)?).await,
         ("merge", &Method::POST) => merge(state, parse(request)?).await,
         ("throttle", &Method::POST) => throttle(state, &parse(request)?),

@@ -17,6 +17,7 @@ use hyper_util::{
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use self::{address::PublicAddresses, signature::Secrets};
+use super::trace_context::TraceContext;
 use crate::{
     args::DelegateArgs,
     change_line::{Form, lines},
@@ -107,6 +108,12 @@ impl Webhook {
             .header("idempotency-key", &id)
             .header("webhook-id", &id)
             .header("webhook-timestamp", seconds);
+        if let Some(TraceContext { parent, state }) = TraceContext::of(changes) {
+            request = request.header("traceparent", parent);
+            if let Some(state) = state {
+                request = request.header("tracestate", state);
+            }
+        }
         if let Some(file) = &self.secrets {
             // Read each time: a secret is replaced by writing the file, without a restart.
             let secrets = Secrets::read(file).map_err(|error| DelegateError::new(error.to_string()))?;

@@ -1,16 +1,25 @@
 //! `run --copy-to`: the items of a container into another one, live. An older version never overwrites a newer one: each
-//! copy carries the LSN of the version it was made of. Versions with one LSN, of one transaction, come in their order.
+//! copy carries the container and the LSN of the version it was made of. Versions with one LSN, of one transaction, come in
+//! their order.
 
-use std::{collections::BTreeMap, convert::Infallible, path::PathBuf, time::Duration};
+mod origin;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    path::PathBuf,
+    time::Duration,
+};
 
 use changefeed::{BatchResult, DelegateError, ErrorAt as _, Estimator, RawChanges};
 use changefeed_core::{
     Change, Container, ContainerSpec, DatabaseSpec, Error, ErrorKind, Item, PartitionKey, PartitionKeyDefinition,
     parse_item,
 };
-use serde::Deserialize;
+use parking_lot::Mutex;
 use serde_json::value::{RawValue, to_raw_value};
 
+use self::origin::{Decision, Marks, Origin, decide};
 use crate::{
     args::{ContainerName, ProcessorArgs},
     clock,
@@ -25,6 +34,9 @@ use crate::{
 /// The member of a copy that holds the LSN of its original.
 const LSN: &str = "_cf_lsn";
 
+/// The member that holds the container of its original.
+const SOURCE: &str = "_cf_source";
+
 /// How often somebody else may write the copy at the same moment.
 const ATTEMPTS: u32 = 10;
 
@@ -35,6 +47,12 @@ const MEASURED_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Copy {
     target: Container,
+    /// The monitored container when the host started: it opens the one that has the name now.
+    monitored: Container,
+    /// Whether copies of other sources are replaced.
+    takes_over: bool,
+    /// Containers, each with one of the same name before it that is gone for good.
+    succeeded: Mutex<BTreeSet<(Origin, Origin)>>,
     progress: Indicator,
 }
 
@@ -99,7 +117,11 @@ impl Target {
 impl Copy {
     /// Creates the target if it is missing, with the partition key of the original. The store, if it is another one, is
     /// handed back to be closed.
-    pub(super) async fn open(target: Target, stores: &ProcessorStores) -> Result<(Self, Option<Store>)> {
+    pub(super) async fn open(
+        target: Target,
+        stores: &ProcessorStores,
+        takes_over: bool,
+    ) -> Result<(Self, Option<Store>)> {
         let Target { name, container, store } = target;
         let target = match container {
             Some(found) => found,
@@ -108,7 +130,12 @@ impl Copy {
                 create(of_target, &name, &stores.monitored.identity().partition_key).await?
             }
         };
-        Ok((Self { target, progress: Indicator::counting("changes copied") }, store))
+        Ok((Self::between(&stores.monitored, target, takes_over), store))
+    }
+
+    fn between(monitored: &Container, target: Container, takes_over: bool) -> Self {
+        let (monitored, succeeded) = (monitored.clone(), Mutex::default());
+        Self { target, monitored, takes_over, succeeded, progress: Indicator::counting("changes copied") }
     }
 
     /// Measures how much is left to be copied, if anybody sees it. Never ends.
@@ -126,18 +153,20 @@ impl Copy {
 
     /// Copies a batch.
     pub(super) async fn call(&self, changes: &RawChanges) -> std::result::Result<BatchResult, DelegateError> {
+        // A host follows a container that was created again.
+        let origin = Origin::of(changes.container().unwrap_or_else(|| self.monitored.identity()));
         for (place, change) in changes.iter().enumerate() {
             match &change.current {
-                Some(body) => self.put(change, body).await.map_err(|error| error.at(place))?,
-                None => self.delete(change).await.map_err(|error| error.at(place))?,
+                Some(body) => self.put(&origin, change, body).await.map_err(|error| error.at(place))?,
+                None => self.delete(&origin, change).await.map_err(|error| error.at(place))?,
             }
             self.progress.inc(1);
         }
         Ok(BatchResult::Done)
     }
 
-    async fn put(&self, change: &Change, body: &[u8]) -> std::result::Result<(), Error> {
-        let copy = copied(body, change.lsn.get())?;
+    async fn put(&self, origin: &Origin, change: &Change, body: &[u8]) -> std::result::Result<(), Error> {
+        let copy = copied(body, origin, change.lsn.get())?;
         let key = self.key(&copy)?;
         for _ in 0..ATTEMPTS {
             match self.target.create(&copy).await {
@@ -145,7 +174,7 @@ impl Copy {
                 other => return other.map(drop),
             }
             let Some(found) = self.found(&key, change).await? else { continue };
-            if lsn_of(&found) > Some(change.lsn.get()) {
+            if !self.replaces(origin, change, &found).await? {
                 return Ok(());
             }
             match self.target.replace_if(&copy, &found.etag).await {
@@ -156,14 +185,14 @@ impl Copy {
         Err(overtaken(change))
     }
 
-    async fn delete(&self, change: &Change) -> std::result::Result<(), Error> {
+    async fn delete(&self, origin: &Origin, change: &Change) -> std::result::Result<(), Error> {
         let key = match &change.previous {
-            Some(body) => self.key(&copied(body, change.lsn.get())?)?,
+            Some(body) => self.key(&copied(body, origin, change.lsn.get())?)?,
             None => self.key_of_id(change)?,
         };
         for _ in 0..ATTEMPTS {
             let Some(found) = self.found(&key, change).await? else { return Ok(()) };
-            if lsn_of(&found) > Some(change.lsn.get()) {
+            if !self.replaces(origin, change, &found).await? {
                 return Ok(());
             }
             match self.target.delete_if(key.clone(), change.id.as_str(), &found.etag).await {
@@ -172,6 +201,44 @@ impl Copy {
             }
         }
         Err(overtaken(change))
+    }
+
+    /// Whether a change replaces the copy that was found, which is to be written with its etag only.
+    async fn replaces(&self, ours: &Origin, change: &Change, found: &Item) -> std::result::Result<bool, Error> {
+        let beside = self.target.identity().store == self.monitored.identity().store;
+        match decide(marks(found), ours, change.lsn.get(), beside) {
+            Decision::Replace => Ok(true),
+            Decision::Keep => Ok(false),
+            Decision::KeepUnnamed => {
+                tracing::warn!(
+                    item = %change.id,
+                    "a copy of an earlier version of changefeed has a higher LSN and is kept: if the monitored container was \
+                     created again since, remove the member {LSN} of its copies"
+                );
+                Ok(false)
+            }
+            Decision::ReplaceIfSucceeded(before) => self.succeeds(ours, before).await.map(|()| true),
+            Decision::Refuse(_) if self.takes_over => Ok(true),
+            Decision::Refuse(other) => Err(of_other_source(change, &other)),
+        }
+    }
+
+    /// Refuses to go on unless `ours` has its name now: then any other container that had the name is gone. This is asked
+    /// once the copy was read, which is then only replaced if nobody else has replaced it.
+    async fn succeeds(&self, ours: &Origin, before: Origin) -> std::result::Result<(), Error> {
+        let pair = (ours.clone(), before);
+        if self.succeeded.lock().contains(&pair) {
+            return Ok(());
+        }
+        let current = self.monitored.reopen().await?;
+        // A name may be looked up where it is out of date: the container itself has to answer.
+        current.feed_ranges().await?;
+        if Origin::of(current.identity()) != *ours {
+            let message = format!("the container {} was created again: the host goes on with that one", ours.container);
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        self.succeeded.lock().insert(pair);
+        Ok(())
     }
 
     /// The partition key of a deleted item of which the feed has no previous version, where the id is the key.
@@ -212,22 +279,28 @@ async fn create(store: &Store, name: &ContainerName, key: &PartitionKeyDefinitio
     store.container(name).await
 }
 
-/// The members of the original, each spelled as it was, and its LSN.
-fn copied(body: &[u8], lsn: u64) -> std::result::Result<BTreeMap<String, Box<RawValue>>, Error> {
+/// The members of the original, each spelled as it was, its container and its LSN.
+fn copied(body: &[u8], origin: &Origin, lsn: u64) -> std::result::Result<BTreeMap<String, Box<RawValue>>, Error> {
     let unreadable = |error| Error::new(ErrorKind::BadJson, "the item cannot be read").with_source(error);
     let mut members: BTreeMap<String, Box<RawValue>> = parse_item(body).map_err(unreadable)?;
     members.insert(LSN.to_owned(), to_raw_value(&lsn).map_err(unreadable)?);
+    members.insert(SOURCE.to_owned(), to_raw_value(origin).map_err(unreadable)?);
     Ok(members)
 }
 
-/// The LSN of the original; none if the item is no copy.
-fn lsn_of(item: &Item) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Copied {
-        #[serde(rename = "_cf_lsn")]
-        lsn: u64,
-    }
-    serde_json::from_slice::<Copied>(&item.body).ok().map(|copied| copied.lsn)
+/// What an item says of itself; none if it is no copy.
+fn marks(item: &Item) -> Option<Marks> {
+    serde_json::from_slice(&item.body).ok()
+}
+
+fn of_other_source(change: &Change, other: &Origin) -> Error {
+    let Origin { store, container, .. } = other;
+    let message = format!(
+        "the copy of item {} was made of {container} in store {store}: pass another target to --copy-to, or \
+         --copy-other-source if this container has taken the place of that one, as after a restore",
+        change.id
+    );
+    Error::new(ErrorKind::AlreadyExists, message)
 }
 
 fn is_overtaken(error: &Error) -> bool {
@@ -288,7 +361,7 @@ mod tests {
             let target = database.container(format!("by{}", path.replace('/', "-")).as_str()).partition_key(path);
             let target = target.create().await.unwrap();
             target.create(&serde_json::json!({ "id": "a", "customer": "ada", "_cf_lsn": 7 })).await.unwrap();
-            let copy = Copy { target, progress: Indicator::counting("changes copied") };
+            let copy = Copy::between(&target, target.clone(), false);
             let deleted = Change {
                 id: changefeed_core::ItemId::new("a").unwrap(),
                 rid: None,
@@ -316,7 +389,10 @@ mod tests {
     #[test]
     fn a_copy_keeps_spellings_and_leaves_out_what_the_store_added() {
         let body = br#"{"id":"a","big":12345678901234567890123,"half":0.50,"_rid":"x","_ts":7}"#;
-        let copy = serde_json::to_string(&copied(body, 9).unwrap()).unwrap();
-        assert_eq!(copy, r#"{"_cf_lsn":9,"big":12345678901234567890123,"half":0.50,"id":"a"}"#);
+        let origin = Origin { store: "s".to_owned(), container: "shop/orders".to_owned(), rid: "r".to_owned() };
+        let copy = serde_json::to_string(&copied(body, &origin, 9).unwrap()).unwrap();
+        let source = r#"{"store":"s","container":"shop/orders","rid":"r"}"#;
+        let members = r#""big":12345678901234567890123,"half":0.50,"id":"a""#;
+        assert_eq!(copy, format!(r#"{{"_cf_lsn":9,"_cf_source":{source},{members}}}"#));
     }
 }
