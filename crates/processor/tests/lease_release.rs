@@ -97,6 +97,19 @@ async fn a_living_owner_gives_its_lease_up_after_its_batch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_that_died_just_before_is_noticed_while_it_is_waited_for() {
+    let shop = Shop::new(1).await;
+    shop.write(0..3, 1).await;
+    shop.catch_up(&Seen::default(), 3).await;
+    // It promised to write within eight seconds.
+    owned_by_a_ghost(&shop, "2100-01-01T00:00:00.0000000Z").await;
+    let released = shop.control().release(Scope::All).apply().await.expect("release");
+    assert_eq!(released[0].outcome, ReleaseOutcome::OwnerDead);
+    let lease = &shop.lease_documents().await["0"];
+    assert!(lease["Owner"].is_null() && lease["properties"].get("cf.paused").is_none(), "{lease}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_that_is_stopped_leaves_no_lease_paused() {
     let shop = Shop::new(1).await;
     let calls = Calls::default();

@@ -1,8 +1,8 @@
 //! Release: a lease of a dead owner becomes free at once; a living owner is asked to give its lease up.
 
-use std::{pin::pin, time::Duration};
+use std::{collections::BTreeMap, pin::pin, time::Duration};
 
-use changefeed_core::{Effect, ErrorKind, Result, Timestamp};
+use changefeed_core::{ETag, Effect, ErrorKind, Result, Timestamp};
 use serde::Serialize;
 
 use super::{
@@ -82,7 +82,8 @@ pub struct LeaseRelease {
 impl Control {
     /// Frees leases, so that other hosts can take them. An owner is taken for dead if it wrote nothing for longer than
     /// it promised, by the clock of the lease store. A living owner is asked: its lease is paused, given up after the running
-    /// batch and resumed at once; whichever host is entitled to it takes it, which may be the same one.
+    /// batch and resumed at once; whichever host is entitled to it takes it, which may be the same one. An owner that has just
+    /// died is noticed while it is waited for, if that lasts longer than it promised.
     ///
     /// Nothing happens before [`LeaseRelease::apply`].
     pub fn release(&self, scope: Scope) -> LeaseRelease {
@@ -148,8 +149,8 @@ impl LeaseRelease {
             }
             done.push(released(lease, outcome));
         }
-        for token in self.ask(&snapshot, &asked, stop).await? {
-            done.iter_mut().filter(|one| one.lease == token).for_each(|one| one.outcome = ReleaseOutcome::Kept);
+        for (token, outcome) in self.ask(&snapshot, &asked, stop).await? {
+            done.iter_mut().filter(|one| one.lease == token).for_each(|one| one.outcome = outcome);
         }
         Ok(done)
     }
@@ -166,13 +167,14 @@ impl LeaseRelease {
         }
     }
 
-    /// Pauses leases until their owners have given them up; returns those that their owners kept.
+    /// Pauses leases until their owners have given them up; returns those that their owners kept, and those whose owners
+    /// turned out to be dead.
     async fn ask(
         &self,
         snapshot: &Snapshot,
         asked: &[&StoredLease],
         stop: impl Future<Output = ()>,
-    ) -> Result<Vec<LeaseToken>> {
+    ) -> Result<Vec<(LeaseToken, ReleaseOutcome)>> {
         // One that an operator paused stays paused.
         let to_resume: Vec<_> = asked.iter().filter(|lease| !lease.document.is_paused()).collect();
         for lease in &to_resume {
@@ -187,27 +189,38 @@ impl LeaseRelease {
         kept
     }
 
-    /// Waits until they have been given up, for as long as patience lasts; returns those that were not.
+    /// Waits until they have been given up, for as long as patience lasts, and frees those whose owners stay silent for longer
+    /// than they promised; returns what became of those that were not given up.
     async fn given_up(
         &self,
         snapshot: &Snapshot,
         asked: &[&StoredLease],
         stop: impl Future<Output = ()>,
-    ) -> Result<Vec<LeaseToken>> {
+    ) -> Result<Vec<(LeaseToken, ReleaseOutcome)>> {
         let clock = self.control.clock();
         let begin = clock.monotonic();
         let (mut stop, mut is_stopped) = (pin!(stop), false);
+        let (mut silences, mut dead) = (BTreeMap::new(), Vec::new());
         loop {
             let mut kept = Vec::new();
             for lease in asked {
-                let current = snapshot.store.read(&lease.document).await?;
-                let before = lease.document.epoch();
-                if current.is_some_and(|now| now.document.epoch() == before && now.document.owner.is_some()) {
-                    kept.push(lease.document.token.clone());
+                let Some(current) = snapshot.store.read(&lease.document).await? else { continue };
+                if current.document.epoch() != lease.document.epoch() || current.document.owner.is_none() {
+                    continue;
+                }
+                let (token, now) = (&lease.document.token, clock.monotonic());
+                let silence = silences.entry(token).or_insert_with(|| Silence::new(&current, now));
+                if silence.exceeds_promise(&current, now, self.control.timing.expiration)
+                    && free_dead(snapshot, &current, clock.wall()).await?
+                {
+                    dead.push((token.clone(), ReleaseOutcome::OwnerDead));
+                } else {
+                    kept.push((token.clone(), ReleaseOutcome::Kept));
                 }
             }
             if is_stopped || kept.is_empty() || clock.monotonic().saturating_sub(begin) >= self.patience {
-                return Ok(kept);
+                dead.extend(kept);
+                return Ok(dead);
             }
             tokio::select! {
                 biased;
@@ -215,6 +228,26 @@ impl LeaseRelease {
                 () = clock.sleep(LOOK_INTERVAL) => {}
             }
         }
+    }
+}
+
+/// How long a lease has not been written, by the clock of this process.
+struct Silence {
+    etag: ETag,
+    since: Duration,
+}
+
+impl Silence {
+    fn new(lease: &StoredLease, now: Duration) -> Self {
+        Self { etag: lease.etag.clone(), since: now }
+    }
+
+    /// Whether the owner has written nothing for longer than it promised; any write begins the time again.
+    fn exceeds_promise(&mut self, lease: &StoredLease, now: Duration, expiration: Duration) -> bool {
+        if self.etag != lease.etag {
+            *self = Self::new(lease, now);
+        }
+        now.saturating_sub(self.since) >= lease.document.expires_after(expiration)
     }
 }
 
