@@ -124,6 +124,9 @@ impl<M, C> ProcessorBuilder<M, C> {
     /// Sets where a processor begins that was never started before: a [`StartFrom`], a
     /// [`Timestamp`](changefeed_core::Timestamp), a [`SystemTime`](std::time::SystemTime) or a
     /// [`Continuation`](changefeed_core::Continuation). Default: now.
+    ///
+    /// Beside hosts of the .NET SDK, and after them, it must be what those were told: a lease that they created says where it
+    /// begins only after its first change. Those of hosts that began at now begin five minutes before they were created.
     pub fn start_from<S>(mut self, start: S) -> Self
     where
         S: Into<StartFrom>, // a `StartFrom`, `Timestamp`, `SystemTime` or `Continuation`

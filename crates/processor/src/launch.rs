@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use changefeed_core::{Container, Continuation, Lsn, Mode, ReadChanges, Result, StartFrom};
+use changefeed_core::{Container, Mode, Result, StartFrom};
 
 use crate::{
     delegate::Delegate,
     delivery::dead_letter::DeadLetter,
     host::bootstrap::Bootstrap,
     lease::{
+        feed_positions::FeedPositions,
         host_context::{HostContext, KnownStartPositions, LastPaused, StopReport},
         prefix::LeasePrefix,
         session::Session,
@@ -28,7 +29,7 @@ use crate::{
         retry::RetryBackend,
         timeout::{Limits, TimeoutBackend},
     },
-    tools::control::{Control, refuses_position},
+    tools::control::Control,
 };
 
 /// For so long a start repeats a single request: it may be one under the bootstrap lock, which becomes stale. Then all of the
@@ -73,16 +74,14 @@ impl Origin {
     }
 }
 
-/// Before the first version of a container, if its store reads all versions from there: some cannot, and versions may have
-/// left the retention already.
+/// Before the first version of a container, if its store reads all versions of all ranges from there.
 async fn first_version(monitored: &Container) -> Result<StartFrom> {
-    let first = StartFrom::Continuation(Continuation::after(Lsn::ZERO, monitored.identity().container));
+    let feed = FeedPositions { monitored, mode: Mode::AllVersions };
+    let mut first = StartFrom::Now;
     for physical in monitored.feed_ranges().await? {
-        let request = ReadChanges::new(physical.range, first.clone()).mode(Mode::AllVersions).max_items(1);
-        match monitored.read_changes(request).await {
-            Ok(_) => {}
-            Err(error) if refuses_position(error.kind()) => return Ok(StartFrom::Now),
-            Err(error) => return Err(error),
+        match feed.first_version(&physical.range).await? {
+            Some(continuation) => first = StartFrom::Continuation(continuation),
+            None => return Ok(StartFrom::Now),
         }
     }
     Ok(first)
@@ -174,7 +173,7 @@ impl Launch {
             // that the processor ran before.
             let control = Control::new(&self.name, &feed, &leases).runtime(Arc::clone(runtime));
             if control.rewind(&options.start).await? {
-                start_positions = bootstrap.start_positions().await?.unwrap_or(start_positions);
+                start_positions = bootstrap.start_positions(&start_positions).await?.unwrap_or(start_positions);
             }
         }
         let store = match takeover {

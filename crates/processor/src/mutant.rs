@@ -43,6 +43,8 @@ pub enum Mutant {
     ImpatientSteal,
     /// A processor that starts from now does not store where that was.
     StartNotStored,
+    /// Where leases begin that .NET hosts created is not stored: at now, whenever that is.
+    DotNetStartNotStored,
     /// Holes in the coverage are not repaired.
     HolesNotRepaired,
     /// Hosts do not use a lease container that was created again.

@@ -11,7 +11,10 @@ use std::{
     },
 };
 
-use changefeed::{Changes, Context, DeadLetter, DelegateError, core::ErrorKind};
+use changefeed::{
+    Changes, Context, DeadLetter, DelegateError,
+    core::{ErrorKind, StartFrom},
+};
 use changefeed_testkit::faulty::{Call, Fault};
 use shop::{Notifications, Order, Seen, Shop, faulty, start, until};
 use tracing::{
@@ -211,6 +214,29 @@ async fn stalls_dead_letters_and_outages_are_warnings_with_their_details_as_fiel
     assert_eq!(failed.level, Level::WARN);
     let details = ["attempt", "first_lsn", "last_lsn", "lease"].map(|field| failed.fields.get(field).to_owned());
     assert_eq!(details, ["1", "2", "2", "0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_leases_of_dotnet_hosts_begin_is_a_warning() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let shop = Shop::new(1).await;
+    let identity = shop.orders.identity();
+    let prefix = format!("mailer{}_{}_{}", identity.account_host, identity.database, identity.container);
+    let lease = serde_json::json!({"id": format!("{prefix}..0"), "version": 0, "LeaseToken": "0",
+        "FeedRange": {"Range": {"min": "", "max": "FF"}}, "Owner": null, "ContinuationToken": null, "properties": {}});
+    shop.leases.create(&lease).await.expect("lease");
+    shop.leases.create(&serde_json::json!({"id": format!("{prefix}.info")})).await.expect("info");
+    for _ in 0..2 {
+        let running = start(shop.processor("worker-1").start_from(StartFrom::Now), &Seen::default()).await;
+        running.stop().await.expect("stop");
+        let about = |line: &&Line| line.fields.get("message").starts_with("leases that .NET hosts created");
+        let lines = log.0.lock().expect("lock").lines.iter().filter(about).cloned().collect::<Vec<_>>();
+        assert_eq!(lines.len(), 1, "once");
+        let created = shop.clock.now().as_millis() - 300_000;
+        assert_eq!((lines[0].level, lines[0].fields.get("leases")), (Level::WARN, "1"));
+        assert_eq!(lines[0].fields.get("start"), format!("time {created}"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -126,6 +126,10 @@ sometimes! {
     HungRead => "feed read without an answer",
     /// A store panicked.
     StorePanicked => "store panicked",
+    /// .NET hosts had created the leases.
+    DotNetBootstrap => "leases created by .NET hosts",
+    /// A .NET host worked on a lease without a continuation that .NET hosts had created.
+    DotNetStart => "lease without a continuation acquired by a .NET host",
     /// A .NET host acquired a lease.
     DotNetTake => "lease acquired by a .NET host",
     /// A .NET host tried to write a lease under an etag that was outdated.

@@ -127,6 +127,32 @@ pub async fn make_legacy(sim: &Arc<Simulation>) {
     sim.cover(Sometimes::Legacy);
 }
 
+/// Writes the documents that the bootstrap of a .NET host leaves, for all ranges there are.
+pub async fn bootstrap_as_dotnet(sim: &Arc<Simulation>) {
+    let identity = sim.stores.monitored.identity();
+    let prefix = format!("{PROCESSOR}{}_{}_{}", identity.account_host, identity.database, identity.container);
+    let mode = if sim.scenario.processor.all_versions { "Full-Fidelity Feed" } else { "Incremental Feed" };
+    let new = |id: String| match sim.scenario.leases_by_partition_key {
+        true => json!({"id": id, "partitionKey": id}),
+        false => json!({"id": id}),
+    };
+    for physical in sim.stores.monitored.feed_ranges().await.unwrap_or_default() {
+        let (min, max) = (physical.range.min_inclusive().to_string(), physical.range.max_exclusive().to_string());
+        let mut lease = new(format!("{prefix}..{}", physical.id));
+        let members = json!({
+            "version": 0, "_etag": null, "LeaseToken": physical.id.as_str(),
+            "FeedRange": {"Range": {"min": min, "max": max}}, "Owner": null, "ContinuationToken": null,
+            "properties": {}, "timestamp": null, "_ts": 0, "Mode": mode,
+        });
+        if let (Some(lease), Value::Object(members)) = (lease.as_object_mut(), members) {
+            lease.extend(members);
+        }
+        write(sim, &lease).await;
+    }
+    write(sim, &new(format!("{prefix}.info"))).await;
+    sim.cover(Sometimes::DotNetBootstrap);
+}
+
 /// Where the lease with this token stood at the first start.
 fn start_of(sim: &Simulation, token: &str) -> u64 {
     let range = sim.leases.lock().by_token(token).and_then(|lease| lease.range.clone());

@@ -18,7 +18,7 @@ use crate::{
     exec::ProcessId,
     planted::Seam,
     rng::Rng,
-    runtime::SimRuntime,
+    runtime::{SimRuntime, wall_at},
     scenario::{Scenario, Store, Timing},
     simulation::Simulation,
     store::SimStore,
@@ -182,8 +182,11 @@ impl HostProcess {
         if let Some(units) = plan.max_request_units_per_second {
             builder = builder.max_request_units_per_second(units as f64);
         }
+        let at_time = self.sim.scenario.dotnet_bootstrap.as_ref().is_some_and(|plan| plan.at_time);
         if plan.from_beginning {
             builder = builder.start_from(StartFrom::Beginning);
+        } else if let Some(started) = self.sim.dotnet_started.lock().filter(|_| at_time) {
+            builder = builder.start_from(wall_at(started));
         }
         if let Some(attempts) = plan.dead_letter_after {
             let mut letters = DeadLetter::to(&self.container(Store::Letters)).after_attempts(attempts);

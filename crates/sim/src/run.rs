@@ -14,7 +14,7 @@ use crate::{
     exec::{Exec, Halt, INJECTED},
     hosts, neighbours, nemesis,
     planted::{Planted, Seam},
-    scenario::{LegacyPlan, Scenario},
+    scenario::{BootstrapPlan, LegacyPlan, Scenario},
     simulation::{Simulation, StoreClock, Stores, Violation},
     trace::Trace,
     workload::Writer,
@@ -112,6 +112,9 @@ async fn phases(sim: &Arc<Simulation>) {
     if let Some(plan) = &sim.scenario.legacy {
         leave_legacy(sim, plan, &mut writer).await;
     }
+    if let Some(plan) = &sim.scenario.dotnet_bootstrap {
+        bootstrap_as_dotnet(sim, plan, &mut writer).await;
+    }
     nemesis::begin(sim);
     neighbours::start(sim);
     for (host, plan) in sim.scenario.hosts.iter().enumerate() {
@@ -141,6 +144,19 @@ async fn leave_legacy(sim: &Arc<Simulation>, plan: &LegacyPlan, writer: &mut Wri
     for _ in 0..plan.writes {
         writer.write().await;
     }
+}
+
+/// .NET hosts start the processor and stop, or stand still, before there is a change; from now on none may be lost.
+async fn bootstrap_as_dotnet(sim: &Arc<Simulation>, plan: &BootstrapPlan, writer: &mut Writer) {
+    *sim.dotnet_started.lock() = Some(sim.exec.now());
+    sim.oracle.lock().started(sim.scenario.processor.from_beginning);
+    documents::bootstrap_as_dotnet(sim).await;
+    let pause = Duration::from_millis(plan.idle) / (plan.writes + 1);
+    for _ in 0..plan.writes {
+        sim.exec.sleep(pause).await;
+        writer.write().await;
+    }
+    sim.exec.sleep(pause).await;
 }
 
 /// Panics that a scenario wants are not printed.

@@ -70,6 +70,7 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
         simpler.neighbours.pop();
     });
     add(&|simpler| simpler.legacy = None);
+    add(&|simpler| simpler.dotnet_bootstrap = None);
     add(&|simpler| simpler.hosts.iter_mut().for_each(|host| host.timing = None));
     add(&|simpler| (simpler.leases_by_partition_key, simpler.new_names) = (false, false));
     add(&|simpler| (simpler.workload.batch_per_mille, simpler.workload.delete_per_mille) = (0, 0));

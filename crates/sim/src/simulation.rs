@@ -100,6 +100,8 @@ pub struct Simulation {
     pub chaos: Mutex<bool>,
     /// The number of outages of this moment that make every delegate call fail.
     pub delegate_outages: Mutex<u32>,
+    /// When .NET hosts started the processor, if they did.
+    pub dotnet_started: Mutex<Option<u64>>,
     /// The number of operator commands that are being carried out.
     pub commands: Mutex<u32>,
     waiters: Mutex<(u64, BTreeMap<u64, Waiter>)>,
@@ -141,6 +143,7 @@ impl Simulation {
             windows: Mutex::default(),
             chaos: Mutex::new(true),
             delegate_outages: Mutex::default(),
+            dotnet_started: Mutex::default(),
             commands: Mutex::default(),
             waiters: Mutex::default(),
             trace: Mutex::new(Trace::new(keep_trace)),

@@ -7,8 +7,9 @@ range was split or merged it creates leases for the new ranges at the position t
 the old one without a condition. Its copy of a lease that it has created has no etag, so it acquires that and writes its
 checkpoints without a condition, whoever owns it by then.
 
-Usage: host.py ENDPOINT INSTANCE LEDGER. Works on shop/orders with leases in shop/leases for the processor `fleet`, whose
-leases must exist. Appends `id LSN instance` to the ledger for each change. Says on stdout what it does; ends in good
+Usage: host.py ENDPOINT INSTANCE LEDGER [now]. Works on shop/orders with leases in shop/leases for the processor `fleet`. Creates
+the leases unless `.info` says that this was done, without continuations. Such a lease is read from the beginning, or with `now`
+from one second before the start of this process, as the SDK does by default. Appends `id LSN instance` to the ledger for each change. Says on stdout what it does; ends in good
 order on SIGTERM. After SIGUSR1 it stops itself (SIGSTOP) before its next checkpoint, after SIGUSR2 before it next acquires
 leases that it has created: SIGCONT lets it go on there.
 """
@@ -123,7 +124,9 @@ def is_expired(lease):
 
 
 class Host:
-    def __init__(self, endpoint, name, ledger):
+    def __init__(self, endpoint, name, ledger, start="beginning"):
+        # Kept in memory only, and in whole seconds: a process that starts later begins later.
+        self.begin = now() - datetime.timedelta(seconds=1) if start == "now" else None
         self.client = Client(endpoint)
         self.name = name
         self.ledger = open(ledger, "a", encoding="utf-8")
@@ -240,6 +243,26 @@ class Host:
         self.give_up(self.owned.pop(token))
         self.say("released", token)
 
+    # The first start.
+
+    def bootstrap(self):
+        """Creates a lease for each range that has none, under the lock, unless another host has done it."""
+        info, lock = ({"id": self.prefix.removesuffix("..") + suffix} for suffix in (".info", ".lock"))
+        if self.by_partition_key:
+            info["partitionKey"], lock["partitionKey"] = info["id"], lock["id"]
+        while self.document("GET", info)[0] != 200:
+            if not self.create(lock | {"ttl": 30}):
+                time.sleep(POLL)
+                continue
+            parts = self.overlapping({"min": "", "max": "FF"})
+            tokens = {lease["LeaseToken"] for lease in self.leases()}
+            for part in parts:
+                if part["id"] not in tokens:
+                    self.create(self.new_lease(0, part["id"], part["minInclusive"], part["maxExclusive"], None))
+            self.create(info)
+            self.document("DELETE", lock)
+            self.say("bootstrapped", len(parts))
+
     # Balancing.
 
     def leases(self):
@@ -312,6 +335,8 @@ class Host:
         headers = self.scope(self.owned[token]) | {"a-im": "Incremental Feed", "x-ms-max-item-count": str(PAGE)}
         if self.positions[token]:
             headers["if-none-match"] = self.positions[token]
+        elif self.begin:
+            headers["if-modified-since"] = self.begin.strftime("%a, %d %b %Y %H:%M:%S GMT")
         status, answered, body = self.client.request("GET", "docs", ORDERS, ORDERS + "/docs", headers)
         if status == 410 and answered["x-ms-substatus"] in ("1002", "1007"):
             raise RangeGone
@@ -339,14 +364,16 @@ class Host:
 
     # Splits and merges.
 
-    def child(self, lease, version, token, low, high):
-        child = {"id": self.prefix + token, "version": version, "_etag": None, "LeaseToken": token,
-                 "FeedRange": {"Range": {"min": low, "max": high}}, "Owner": None,
-                 "ContinuationToken": self.positions[lease["LeaseToken"]], "properties": {}, "timestamp": None, "_ts": 0,
-                 "Mode": "Incremental Feed"}
+    def new_lease(self, version, token, low, high, continuation):
+        lease = {"id": self.prefix + token, "version": version, "_etag": None, "LeaseToken": token,
+                 "FeedRange": {"Range": {"min": low, "max": high}}, "Owner": None, "ContinuationToken": continuation,
+                 "properties": {}, "timestamp": None, "_ts": 0, "Mode": "Incremental Feed"}
         if self.by_partition_key:
-            child["partitionKey"] = child["id"]
-        return child
+            lease["partitionKey"] = lease["id"]
+        return lease
+
+    def child(self, lease, version, token, low, high):
+        return self.new_lease(version, token, low, high, self.positions[lease["LeaseToken"]])
 
     def children(self, lease):
         """What follows a lease, and the word for it; nothing, if it goes on."""
@@ -388,6 +415,7 @@ class Host:
         self.give_up(lease)
 
     def run(self):
+        self.bootstrap()
         self.say("started")
         next_cycle = time.monotonic()
         while not self.stopping:

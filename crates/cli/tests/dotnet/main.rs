@@ -11,7 +11,15 @@ mod hosts;
 mod neighbour;
 mod no_deletes;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    fs::OpenOptions,
+    io::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use changefeed::{
     Context, Notification, Processor, RawChanges,
@@ -368,4 +376,67 @@ fn a_dot_net_host_that_takes_up_a_tombstone_of_ours_repeats_its_split_and_loses_
     ledger.catches_up(&writer);
     assert_eq!(documents(&client), 4);
     a.stop();
+}
+
+/// A host of ours that begins at now, until it owns all leases; then, unless its calls never end, until it has delivered so
+/// many orders.
+async fn from_now(endpoint: &str, ledger: &str, delivers: usize, calls_end: bool) {
+    let shop = connect(endpoint).database("shop");
+    let (orders, leases) =
+        (shop.container("orders").open().await.unwrap(), shop.container("leases").open().await.unwrap());
+    let (delivered, ledger) = (Arc::new(AtomicUsize::new(0)), ledger.to_owned());
+    let count = Arc::clone(&delivered);
+    let processor = Processor::builder("fleet", &orders, &leases).instance_name("ours");
+    let processor = processor.build(move |changes: RawChanges, _: Context| {
+        if calls_end {
+            let lines: String = changes.iter().map(|change| format!("{} {} ours\n", change.id, change.lsn)).collect();
+            OpenOptions::new().append(true).create(true).open(&ledger).unwrap().write_all(lines.as_bytes()).unwrap();
+            count.fetch_add(changes.len(), Ordering::Relaxed);
+        }
+        async move {
+            if !calls_end {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        }
+    });
+    let running = processor.unwrap().start().await.unwrap();
+    let mut notifications = running.notifications();
+    while running.owned_leases().len() < 4 || calls_end && delivered.load(Ordering::Relaxed) < delivers {
+        notifications.recv().await.expect("the host ended");
+    }
+    if calls_end {
+        running.stop().await.unwrap();
+    }
+}
+
+#[test]
+fn leases_of_a_dot_net_host_without_a_continuation_lose_nothing_when_ours_take_over() {
+    for calls_end in [true, false] {
+        let folder = Folder::new();
+        let mut ledger = Ledger::new(&folder.join("ledger"));
+        let server = Server::start(&["--store", &folder.join("store")]);
+        let endpoint = server.endpoint();
+        let client = connect(&endpoint);
+        create_orders(&endpoint, 4);
+        block_on(client.database("shop").container("leases").create()).unwrap();
+        // It starts the processor, at now, and stops before there is any order.
+        let net = Neighbour::from_now(&endpoint, "net", ledger.path());
+        net.owns(4);
+        net.stop();
+        let open = |lease: &Value| lease["ContinuationToken"].is_null() && !lease["timestamp"].is_null();
+        assert!(leases(&client).iter().all(open), "{:?}", leases(&client));
+        let writer = Writer::start(endpoint.clone());
+        writer.writes(100);
+        // Ours deliver what came since, or die in their first calls; then a .NET host begins where they were, not at its own
+        // start.
+        block_on(from_now(&endpoint, ledger.path(), 100, calls_end));
+        assert!(leases(&client).iter().all(|lease| !lease["ContinuationToken"].is_null()));
+        let net = Neighbour::from_now(&endpoint, "net", ledger.path());
+        net.owns(4);
+        at_work(&["net"], &mut ledger, &writer);
+        writer.stop();
+        ledger.catches_up(&writer);
+        net.stop();
+    }
 }

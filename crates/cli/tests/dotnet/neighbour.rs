@@ -17,9 +17,19 @@ pub(crate) struct Neighbour {
 impl Neighbour {
     /// Starts it and waits until it runs.
     pub(crate) fn start(endpoint: &str, name: &str, ledger: &str) -> Self {
+        Self::with_arguments(&[endpoint, name, ledger])
+    }
+
+    /// Starts one that begins at now where a lease has no continuation, and waits until it runs.
+    pub(crate) fn from_now(endpoint: &str, name: &str, ledger: &str) -> Self {
+        Self::with_arguments(&[endpoint, name, ledger, "now"])
+    }
+
+    fn with_arguments(arguments: &[&str]) -> Self {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dotnet/host.py");
         let mut child = Command::new("python3")
-            .args([program, endpoint, name, ledger])
+            .arg(program)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use changefeed::{Backoff, Context, DeadLetter, DeadLetters, DelegateError, Locate, RawChanges};
-use changefeed_core::Container;
+use changefeed::{Backoff, Context, Control, DeadLetter, DeadLetters, DelegateError, Locate, RawChanges, Scope};
+use changefeed_core::{Container, StartFrom};
 use changefeed_cosmos::Credential;
 use serde_json::Value;
 
@@ -177,6 +177,34 @@ async fn a_host_needs_the_listed_data_actions_and_no_others() {
     stage.deliver().await;
     assert_eq!(stage.shop.leases.list("mailer").await.unwrap().len(), 3, "two leases and the mark of the start");
     assert_used(&stage.used(), &HOST);
+}
+
+/// These ask the store for its time, which only a write tells.
+#[tokio::test]
+async fn a_job_a_release_and_an_import_need_no_other_data_actions_than_a_host() {
+    let stage = Stage::new(&["all", "monitored", "leases"]).await;
+    stage.direct.write(0..20).await;
+    let seen = Seen::default();
+    let job = || {
+        let own = seen.clone();
+        let processor = stage.shop.builder().start_from(StartFrom::Beginning);
+        let job = processor.build(move |changes: RawChanges, context: Context| {
+            own.note(&changes, &context);
+            async { Ok(()) }
+        });
+        job.unwrap()
+    };
+    // The document that has the time is created by the first, and replaced by the others.
+    for written in [20, 40] {
+        job().run_until_caught_up().await.unwrap();
+        assert_eq!(seen.distinct(), written);
+        stage.direct.write(20..40).await;
+    }
+    let control = Control::new("mailer", &stage.shop.orders, &stage.shop.leases);
+    control.release(Scope::All).apply().await.unwrap();
+    let archive = control.export().await.unwrap();
+    control.import(archive).apply().await.unwrap();
+    stage.used();
 }
 
 #[tokio::test]

@@ -176,7 +176,7 @@ impl Host {
     ) -> Result<()> {
         let bootstrap = Bootstrap::of(&self.context);
         let live = self.context.monitored.feed_ranges().await?;
-        let stored = bootstrap.start_positions().await?;
+        let stored = bootstrap.start_positions(&self.context.start_positions.get()).await?;
         let was_reset = stored.is_none();
         if let Some(stored) = &stored {
             self.context.start_positions.set(stored.clone());

@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{
-    Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, ReadChanges, Result, StartFrom,
+    Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, Result, StartFrom, Timestamp,
 };
 
-use super::lock::{self, Lock};
+use super::{
+    dotnet_start::{DotNetStart, has_no_position},
+    lock::{self, Lock},
+};
 use crate::{
     backoff::Backoff,
     join::{AT_ONCE, join_bounded},
@@ -14,9 +17,11 @@ use crate::{
         account_host::{self, ForeignLocks},
         coverage::{self, NewLease},
         document::{InfoDocument, LeaseDocument, LeaseVersion, StartPosition, StartPositions},
+        feed_positions::FeedPositions,
         host_context::HostContext,
         listing::{BrokenDocument, Listing},
         prefix::LeaseToken,
+        ranges::live_from,
         replaced_store,
         store::LeaseStore,
     },
@@ -127,30 +132,51 @@ impl<'a> Bootstrap<'a> {
         account_host::check(self.name, self.monitored.identity(), self.store).await?;
         self.check_leases(&self.store.list().await?)?;
         match self.read_info().await? {
-            Some((info, _)) => replaced_store::check(&info, self.monitored.identity()).map(drop),
+            Some((info, ..)) => replaced_store::check(&info, self.monitored.identity()).map(drop),
             None => Ok(()),
         }
     }
 
     /// Where each range began, if the leases were created already.
     async fn created(&self) -> Result<Option<StartPositions>> {
-        let Some((info, etag)) = self.read_info().await? else { return Ok(None) };
-        self.check_leases(&self.store.list().await?)?;
-        self.check_store(&info, &etag).await?;
-        Ok(Some(info.start_positions()))
+        if self.read_info().await?.is_none() {
+            return Ok(None);
+        }
+        let listing = self.store.list().await?;
+        self.check_leases(&listing)?;
+        self.stored_positions(&StartPositions::default(), &listing).await
     }
 
-    /// Refuses positions of another store: a store that was restored or replaced has other changes under the same LSNs.
-    async fn check_store(&self, info: &InfoDocument, etag: &ETag) -> Result<()> {
-        if !replaced_store::check(info, self.monitored.identity())? {
-            let mut info = info.clone();
+    /// Where each range begins, as stored now, if anything is. `.info` of a .NET host says nothing of it: then `known` is
+    /// stored, and for all other keys the beginning of the leases that those hosts created. Refuses positions of another store:
+    /// a store that was restored or replaced has other changes under the same LSNs.
+    async fn stored_positions(&self, known: &StartPositions, listing: &Listing) -> Result<Option<StartPositions>> {
+        let id = self.store.prefix().info_id();
+        let field = self.store.partition_key_field(&id);
+        for _ in 0..TRIES {
+            let Some((mut info, etag, written)) = self.read_info().await? else { return Ok(None) };
+            let same_store = replaced_store::check(&info, self.monitored.identity())?;
+            let positions = info.start_positions();
+            let is_complete = positions.missing(&FeedRange::full()).is_empty();
+            if same_store && is_complete {
+                return Ok(Some(positions));
+            }
+            crate::planted!(DotNetStartNotStored => return Ok(Some(positions)));
+            if !is_complete {
+                let created = info.is_dot_net().then_some(written);
+                info.set_start_positions(&self.dotnet_start().complete(&positions.or(known), created, listing).await?);
+            }
             info.set_store(self.monitored.identity().store.as_str());
-            let id = self.store.prefix().info_id();
-            let field = self.store.partition_key_field(&id);
-            // Another host or an operator may be faster; the next start tries again.
-            drop(self.store.replace_raw(&id, field.as_deref(), info.to_json(), etag).await);
+            match self.store.replace_raw(&id, field.as_deref(), info.to_json(), &etag).await {
+                Ok(_) => return Ok(Some(info.start_positions())),
+                // Another host or an operator may be faster; the next start notes the store.
+                Err(_) if is_complete => return Ok(Some(positions)),
+                Err(error) if error.effect() == Effect::Unknown => {}
+                Err(error) if matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound) => {}
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
+        Err(Error::new(ErrorKind::Unavailable, format!("{id} kept changing while it was being written")))
     }
 
     /// Makes the leases under our lock; none while a host that knows the account by another name has its own lock.
@@ -171,19 +197,25 @@ impl<'a> Bootstrap<'a> {
         }
     }
 
-    /// Where each range begins, as stored now: an operator may have moved it. None if nothing is stored.
+    /// Where each range begins, as stored now: an operator may have moved it, or a .NET host created `.info` again, which does
+    /// not say; then `known` counts, and is stored. None if nothing is stored.
     ///
     /// # Errors
-    /// Those of the store, and `Corrupt` if the document cannot be read.
-    pub(crate) async fn start_positions(&self) -> Result<Option<StartPositions>> {
-        Ok(self.read_info().await?.map(|(info, _)| info.start_positions()))
+    /// Those of the stores, and `Corrupt` if the document cannot be read.
+    pub(crate) async fn start_positions(&self, known: &StartPositions) -> Result<Option<StartPositions>> {
+        let Some((info, ..)) = self.read_info().await? else { return Ok(None) };
+        let positions = info.start_positions();
+        if positions.missing(&FeedRange::full()).is_empty() {
+            return Ok(Some(positions));
+        }
+        self.stored_positions(known, &self.store.list().await?).await
     }
 
-    async fn read_info(&self) -> Result<Option<(InfoDocument, ETag)>> {
+    async fn read_info(&self) -> Result<Option<(InfoDocument, ETag, Timestamp)>> {
         let id = self.store.prefix().info_id();
         let field = self.store.partition_key_field(&id);
         let Some(item) = self.store.read_raw(&id, field.as_deref()).await? else { return Ok(None) };
-        InfoDocument::parse(&item.body).map(|info| Some((info, item.etag))).map_err(|error| {
+        InfoDocument::parse(&item.body).map(|info| Some((info, item.etag, item.timestamp))).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("{id} cannot be read: {error}; delete it to start again"))
         })
     }
@@ -198,7 +230,7 @@ impl<'a> Bootstrap<'a> {
             // A new lease could begin past its checkpoint, or work beside its owner.
             return Err(Error::new(ErrorKind::Corrupt, reason));
         }
-        let positions = standing(&listing, &ranges, self.first_positions(&ranges).await?);
+        let positions = self.standing(&listing, &ranges, self.first_positions(&ranges).await?).await?;
         let missing = coverage::missing(&ranges, &listing.range_leases(&ranges));
         for some in missing.chunks(AT_ONCE) {
             let until = lock.keep().await?;
@@ -208,6 +240,35 @@ impl<'a> Bootstrap<'a> {
             join_bounded(creating.collect()).await.into_iter().collect::<Result<()>>()?;
         }
         self.write_info(&positions, lock).await
+    }
+
+    fn dotnet_start(&self) -> DotNetStart<'a> {
+        DotNetStart { monitored: self.monitored, start: self.start, mode: self.mode }
+    }
+
+    /// Where ranges begin, with the positions of leases that exist already: a host that failed in the middle of its bootstrap
+    /// has created them, perhaps at later positions than this one would, or a .NET host, which begins at its start.
+    async fn standing(
+        &self,
+        listing: &Listing,
+        ranges: &[PhysicalRange],
+        mut positions: StartPositions,
+    ) -> Result<StartPositions> {
+        let resolved = listing.resolved(ranges);
+        for document in listing.leases.iter().map(|lease| &*lease.document).filter(|document| !document.is_gone()) {
+            let Some(range) = document.range().or_else(|| resolved.get(&document.token).cloned()) else { continue };
+            let stands = document.continuation.clone().map(StartPosition::Continuation).or_else(|| document.start());
+            if let Some(position) = stands {
+                positions = positions.moved(&range, &position);
+            } else if has_no_position(document) && *self.start == StartFrom::Now {
+                // A host of ours would have written where it is now.
+                for physical in live_from(&range, ranges).map_while(|physical| physical.range.intersection(&range)) {
+                    let position = self.dotnet_start().position(&physical, document.created_at()).await?;
+                    positions = positions.moved(&physical, &position);
+                }
+            }
+        }
+        Ok(positions)
     }
 
     /// Where each range begins at a first start.
@@ -233,7 +294,7 @@ impl<'a> Bootstrap<'a> {
         if self.ensure(&id, field.as_deref(), info.to_json(), until).await? {
             return Ok(positions.clone());
         }
-        Ok(self.read_info().await?.map_or_else(|| positions.clone(), |(info, _)| info.start_positions()))
+        Ok(self.read_info().await?.map_or_else(|| positions.clone(), |(info, ..)| info.start_positions()))
     }
 
     /// Sees to it that a document exists; false if this may not be the one. What became of a write that was not
@@ -268,9 +329,8 @@ impl<'a> Bootstrap<'a> {
             StartFrom::Time(time) => Ok(StartPosition::Time(*time)),
             StartFrom::Continuation(continuation) => Ok(StartPosition::Continuation(continuation.token().to_owned())),
             StartFrom::Now => {
-                let request = ReadChanges::new(range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
-                let page = self.monitored.read_changes(request).await?;
-                Ok(StartPosition::Continuation(page.continuation.token().to_owned()))
+                let feed = FeedPositions { monitored: self.monitored, mode: self.mode };
+                feed.end(range).await.map(StartPosition::Continuation)
             }
         }
     }
@@ -348,20 +408,4 @@ impl<'a> Bootstrap<'a> {
             )),
         }
     }
-}
-
-/// Where ranges begin, with the positions of leases that exist already: a host that failed in the middle of its bootstrap
-/// has created them, perhaps at later positions than this one would.
-fn standing(listing: &Listing, ranges: &[PhysicalRange], positions: StartPositions) -> StartPositions {
-    let resolved = listing.resolved(ranges);
-    let leases = listing.leases.iter().map(|lease| &*lease.document).filter(|document| !document.is_gone());
-    leases.fold(positions, |positions, document| {
-        let range = document.range().or_else(|| resolved.get(&document.token).cloned());
-        let stands = document.continuation.clone().map(StartPosition::Continuation).or_else(|| document.start());
-        match (range, stands) {
-            (Some(range), Some(position)) => positions.moved(&range, &position),
-            // It begins where `.info` says.
-            _ => positions,
-        }
-    })
 }

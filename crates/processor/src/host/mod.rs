@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod balance;
 pub(crate) mod bootstrap;
 mod contention;
+mod dotnet_start;
 mod idle;
 mod info_reads;
 mod initial_delay;
@@ -266,7 +267,8 @@ impl Host {
         if !self.info_reads.is_due() {
             return;
         }
-        match Bootstrap::of(&self.context).start_positions().await {
+        let known = self.context.start_positions.get();
+        match Bootstrap::of(&self.context).start_positions(&known).await {
             Ok(positions) => {
                 if let Some(positions) = positions {
                     self.context.start_positions.set(positions);

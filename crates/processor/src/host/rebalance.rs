@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use changefeed_core::{Effect, ErrorKind, FeedRange, Result};
+use changefeed_core::{Effect, ErrorKind, FeedRange, Result, StartFrom};
 
-use super::{Host, balance::Move, contention::Contention, record::PendingRequest};
+use super::{Host, balance::Move, contention::Contention, dotnet_start::has_no_position, record::PendingRequest};
 use crate::{
     join::{AT_ONCE, join_bounded},
     lease::{
-        document::LeaseDocument,
+        document::{LeaseDocument, StartPosition},
+        feed_positions::FeedPositions,
         host_context::HostContext,
         listing::StoredLease,
         writer::{Acquire, LeaseWriter},
@@ -166,7 +167,10 @@ async fn perform(context: &HostContext, one: &Move, seen: &StoredLease, range: O
         Move::Acquire(_) | Move::Steal(_) => {
             let Some(range) = range else { return Ok(Moved::Nothing) };
             let why = why(context, one, &seen.document);
-            let acquired = LeaseWriter::acquire(store, runtime, identity, seen, &range, why).await?;
+            let first = first_continuation(context, &seen.document, &range).await;
+            let seen =
+                StoredLease { document: first.unwrap_or_else(|| Arc::clone(&seen.document)), etag: seen.etag.clone() };
+            let acquired = LeaseWriter::acquire(store, runtime, identity, &seen, &range, why).await?;
             Ok(acquired.map_or(Moved::Nothing, |lease| Moved::Acquired(Box::new(lease))))
         }
         Move::Request(_) => {
@@ -178,6 +182,34 @@ async fn perform(context: &HostContext, one: &Move, seen: &StoredLease, range: O
             write_request(context, &document, seen).await.map(|_| Moved::Nothing)
         }
     }
+}
+
+/// The lease of a .NET host that has no continuation, with the one that it begins after, if the store has one: should this
+/// host be gone before it stores any progress, a .NET host would begin at its own start, and not where this one did. Errors
+/// are left to the lease task, which begins at the same place.
+async fn first_continuation(
+    context: &HostContext,
+    document: &Arc<LeaseDocument>,
+    range: &FeedRange,
+) -> Option<Arc<LeaseDocument>> {
+    let HostContext { monitored, mode, start_positions, options, .. } = context;
+    // Hosts of ours write where they begin if that is now, and raise the epoch whenever they acquire a lease.
+    let is_dotnet = document.epoch() == 0 && (document.timestamp.is_some() || options.start == StartFrom::Now);
+    if !has_no_position(document) || !is_dotnet {
+        return None;
+    }
+    let feed = FeedPositions { monitored, mode: *mode };
+    let ranges = std::slice::from_ref(range);
+    let found = match start_positions.get().of(range).as_slice() {
+        [StartPosition::Beginning] => feed.at_beginning(ranges).await,
+        [StartPosition::Time(time)] => feed.at_time(ranges, *time).await,
+        [StartPosition::Continuation(token)] => Ok(StartPosition::Continuation(token.clone())),
+        _ => return None,
+    };
+    let Ok(StartPosition::Continuation(token)) = found else { return None };
+    let mut document = LeaseDocument::clone(document);
+    document.continuation = Some(token);
+    Some(Arc::new(document))
 }
 
 /// Why a lease is acquired: only an owner that went without releasing it may have crashed.

@@ -7,6 +7,7 @@ pub(crate) mod account_host;
 pub(crate) mod coverage;
 pub mod document;
 pub(crate) mod events;
+pub(crate) mod feed_positions;
 pub(crate) mod host_context;
 mod in_progress;
 pub(crate) mod interrupts;

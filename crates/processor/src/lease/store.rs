@@ -26,6 +26,9 @@ use crate::runtime::Runtime;
 /// The unit in which stores may count the time.
 const TIME_UNIT: Duration = Duration::from_secs(1);
 
+/// How often the document that tells the store's time may be created and deleted by others while it is written.
+const TIME_RACES: u32 = 3;
+
 /// How far the store's time of a write may lie outside of the time that the write took before clocks are taken to differ.
 /// .NET hosts give an owner 60 s.
 const TOLERATED_MILLIS: u64 = 5_000;
@@ -106,9 +109,22 @@ impl LeaseStore {
         }
         let body = Bytes::from(serde_json::Value::from(document).to_string());
         let key = self.key(&id, None)?.partition_key;
-        let write = Batch::single(Some(key), Write::Upsert { body, if_match: None });
-        let written = self.container.backend().write(write).await?.into_value();
-        Ok(Self { store_time: written.first().map(|written| written.timestamp), ..self })
+        let mut raced = 0;
+        // Not an upsert: hosts need no right to that.
+        let written = loop {
+            let replace = Write::Replace { body: body.clone(), if_match: None };
+            match self.container.backend().write(Batch::single(Some(key.clone()), replace)).await {
+                Err(error) if error.kind() == ErrorKind::ItemNotFound => {}
+                written => break written?,
+            }
+            let create = Write::Create { body: body.clone() };
+            match self.container.backend().write(Batch::single(Some(key.clone()), create)).await {
+                // Another process has created it, and a third one may delete it.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && raced < TIME_RACES => raced += 1,
+                written => break written?,
+            }
+        };
+        Ok(Self { store_time: written.into_value().first().map(|written| written.timestamp), ..self })
     }
 
     /// The container that holds the leases.

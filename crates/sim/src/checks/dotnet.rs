@@ -48,7 +48,11 @@ pub fn marked(
     match (was_gone, new.is_gone()) {
         (false, true) if kind == ProcessKind::DotNet => {
             cover(Sometimes::DotNetMark);
-            tiling.removed(range, &alive_but(leases, &new.token));
+            // An older lease around it is one that it replaces: its owner may have seen this one without the mark, and ends.
+            let created = leases.get(&new.key).map_or(u64::MAX, |lease| lease.created);
+            let younger = leases.values().filter(|lease| lease.created > created && !lease.document.is_gone());
+            let younger: Vec<KeyRange> = younger.filter_map(|lease| lease.range.clone()).collect();
+            tiling.removed(range, &younger);
         }
         (true, false) => tiling.created(range),
         _ => {}

@@ -192,8 +192,21 @@ impl Neighbour {
 
     /// Whether a lease can be worked on at all by a scripted host.
     fn is_usable(&self, seen: &Seen) -> bool {
-        let positioned = seen.document.continuation.is_some() || self.sim.scenario.processor.from_beginning;
+        let positioned = seen.document.continuation.is_some() || self.first_start().is_some();
         positioned && seen.document.start().is_none() && !self.avoided.contains_key(&seen.document.token)
+    }
+
+    /// Where this host begins to read a lease without a continuation; none if it would leave out changes, which no host of
+    /// ours could prevent: it begins at the start of its own process, and that of the processor may have been earlier. With
+    /// all versions it begins at its first read.
+    fn first_start(&self) -> Option<StartFrom> {
+        let plan = &self.sim.scenario.processor;
+        if plan.from_beginning {
+            return Some(StartFrom::Beginning);
+        }
+        let of_the_first = self.is_dotnet() && self.plan.starts_at == 0 && !plan.all_versions;
+        let started = self.sim.dotnet_started.lock().filter(|_| of_the_first)?;
+        Some(StartFrom::Time(wall_at(started).saturating_sub(Duration::from_secs(1))))
     }
 
     async fn take(&mut self, seen: &Seen) {
@@ -299,8 +312,11 @@ impl Neighbour {
         }
         let start = match &owned.position {
             Some(token) => StartFrom::Continuation(Continuation::from_token(token.clone())),
-            None => StartFrom::Beginning,
+            None => self.first_start().unwrap_or(StartFrom::Beginning),
         };
+        if owned.position.is_none() && self.sim.dotnet_started.lock().is_some() {
+            self.sim.cover(Sometimes::DotNetStart);
+        }
         let range = match &owned.range {
             Some(range) => Some(range.clone()),
             None => self.dotnet_range(&owned.seen).await,

@@ -2,8 +2,8 @@
 //! each meets the others in many combinations, and a run with few of them stays readable.
 
 use super::{
-    CheckpointPlan, Damage, Fault, FaultKind, FinalStep, LegacyPlan, NeighbourKind, NeighbourPlan, OperatorCommand,
-    Scenario, SeekTarget, Store, StoreFault, Timing,
+    BootstrapPlan, CheckpointPlan, Damage, Fault, FaultKind, FinalStep, LegacyPlan, NeighbourKind, NeighbourPlan,
+    OperatorCommand, Scenario, SeekTarget, Store, StoreFault, Timing,
 };
 use crate::rng::Rng;
 
@@ -76,6 +76,8 @@ behaviours! {
     Limits 150,
     /// Operators delete the lease container and create it again.
     RecreatedLeases 200,
+    /// Leases that .NET hosts have created, without continuations.
+    DotNetBootstrap 120,
 }
 
 impl Behaviour {
@@ -124,10 +126,15 @@ impl Scenario {
         // move or a search has left in a document is lost with it.
         if !self.processor.from_beginning
             || self.legacy.is_some()
+            || self.dotnet_bootstrap.is_some()
             || !self.neighbours.is_empty()
             || self.faults.iter().any(moves)
         {
             self.faults.retain(|fault| !matches!(fault.kind, FaultKind::RecreateLeases { .. }));
+        }
+        // One fleet comes first.
+        if self.legacy.is_some() {
+            self.dotnet_bootstrap = None;
         }
         // Without a dead-letter container, an old version that does not parse is never passed.
         if self.processor.all_versions && self.processor.dead_letter_after.is_none() {
@@ -227,6 +234,7 @@ impl Apply<'_> {
             Behaviour::PartitionKeyContainers => self.scenario.leases_by_partition_key = true,
             Behaviour::ForcedSteal => self.scenario.processor.forced_steal = true,
             Behaviour::Limits => self.limits(),
+            Behaviour::DotNetBootstrap => self.dotnet_bootstrap(),
             Behaviour::RecreatedLeases => {
                 self.faults(2, |apply| FaultKind::RecreateLeases { length: apply.rng.pick(&[0, 100, expiration]) });
             }
@@ -373,6 +381,17 @@ impl Apply<'_> {
         let (ran, writes) = (self.rng.between(1000, 20_000), u32::try_from(self.rng.below(20)).unwrap_or(0));
         self.scenario.workload.before = self.scenario.workload.before.max(5);
         self.scenario.legacy = Some(LegacyPlan { ran, reshaped, writes });
+    }
+
+    fn dotnet_bootstrap(&mut self) {
+        let at_time = !self.scenario.processor.all_versions && self.rng.chance(300);
+        let (idle, writes) = (self.rng.between(100, 20_000), u32::try_from(self.rng.below(20)).unwrap_or(0));
+        self.scenario.dotnet_bootstrap = Some(BootstrapPlan { at_time, idle, writes });
+        // It may run on beside ours.
+        let first = self.scenario.neighbours.iter_mut().find(|neighbour| neighbour.kind == NeighbourKind::DotNet);
+        if let Some(first) = first.filter(|_| self.rng.chance(500)) {
+            first.starts_at = 0;
+        }
     }
 
     fn mixed_timings(&mut self) {

@@ -37,6 +37,7 @@ impl Scenario {
             final_step,
             neighbours: Vec::new(),
             legacy: None,
+            dotnet_bootstrap: None,
             leases_by_partition_key: false,
             new_names: false,
         }

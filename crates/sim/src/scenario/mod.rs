@@ -47,6 +47,9 @@ pub struct Scenario {
     /// Leases left by an old .NET fleet, before the first host starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub legacy: Option<LegacyPlan>,
+    /// Leases that hosts of the .NET SDK have created before the first host of ours starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dotnet_bootstrap: Option<BootstrapPlan>,
     /// Whether the lease container is partitioned by `/partitionKey` instead of `/id`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leases_by_partition_key: bool,
@@ -288,5 +291,17 @@ pub struct LegacyPlan {
     /// Ranges split or merged while no host runs: a pick, and whether it is a merge.
     pub reshaped: Vec<(u64, bool)>,
     /// Number of writes while no host runs.
+    pub writes: u32,
+}
+
+/// Leases as the bootstrap of .NET hosts leaves them: without continuations, beside an `.info` without positions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootstrapPlan {
+    /// Whether our hosts are told that the processor began at that time, instead of now; they are told of the beginning as
+    /// ever.
+    pub at_time: bool,
+    /// How long no host runs then.
+    pub idle: u64,
+    /// Number of writes in that time.
     pub writes: u32,
 }

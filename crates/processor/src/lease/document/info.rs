@@ -103,6 +103,19 @@ impl StartPositions {
         Self::new(kept.chain([(range.clone(), position.clone())]).collect())
     }
 
+    /// The parts of a range whose keys have no position, in key order.
+    pub fn missing(&self, range: &FeedRange) -> Vec<FeedRange> {
+        uncovered(range, self.entries.iter().map(|(own, _)| own))
+    }
+
+    /// The same, and for keys that have none yet the positions of `other`.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let missing = self.missing(&FeedRange::full());
+        let more = missing.iter().flat_map(|range| other.pieces(range));
+        Self::new(self.entries.iter().cloned().chain(more).collect())
+    }
+
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -185,6 +198,11 @@ impl InfoDocument {
             })?,
         };
         Ok(Self { id, partition_key, properties, positions, extra: members.into_extra() })
+    }
+
+    /// Whether nothing but hosts of the .NET SDK has written the document: they write it once.
+    pub fn is_dot_net(&self) -> bool {
+        self.properties.is_empty()
     }
 
     /// Where each range began; empty if a .NET host created the document.

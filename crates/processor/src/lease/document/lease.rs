@@ -168,6 +168,12 @@ impl LeaseDocument {
         self.timestamp.as_deref().and_then(iso::parse)
     }
 
+    /// When it was created; none if it was written since.
+    pub fn created_at(&self) -> Option<Timestamp> {
+        let created = u64::try_from(self.stored_ts).ok().filter(|seconds| *seconds > 0 && self.timestamp.is_none());
+        created.map(Timestamp::from_secs)
+    }
+
     /// A free lease for a part of this one's keys after a split or merge: it goes on at this one's checkpoint, and
     /// inherits the users' properties, the generation, a pause and what is known of failures.
     #[must_use]

@@ -380,7 +380,7 @@ pub async fn adopt_store(leases: &changefeed_core::Container, from: &StoreId, to
             info.set_store(to.as_str());
             let body: Value = serde_json::from_slice(&info.to_json())
                 .map_err(|error| Error::new(ErrorKind::Corrupt, format!("read {}", item.id)).with_source(error))?;
-            leases.upsert(&body).await?;
+            leases.replace(&body).await?;
             adopted += 1;
         }
     }

@@ -20,4 +20,3 @@ pub use self::{
     scope::Scope,
     seek::{Moved, Position, Seek, SeekTo},
 };
-pub(crate) use seek::refuses_position;

@@ -2,13 +2,9 @@
 
 use changefeed_core::{Result, StartFrom};
 
-use super::{
-    handle::Control,
-    scope::Scope,
-    seek::{Feed, SeekTo},
-};
+use super::{handle::Control, scope::Scope, seek::SeekTo};
 use crate::{
-    lease::{document::LeaseDocument, listing::StoredLease},
+    lease::{document::LeaseDocument, feed_positions::FeedPositions, listing::StoredLease},
     tools::snapshot::Snapshot,
 };
 
@@ -51,7 +47,7 @@ fn was_never_moved(document: &LeaseDocument) -> bool {
 /// Whether the keys of a lease began at a position that leaves out changes after `start`. Where nobody knows where they began,
 /// they may begin anywhere.
 async fn leaves_out(snapshot: &Snapshot, lease: &StoredLease, start: &StartFrom) -> Result<bool> {
-    let feed = Feed { monitored: &snapshot.monitored, mode: snapshot.mode() };
+    let feed = FeedPositions { monitored: &snapshot.monitored, mode: snapshot.mode() };
     for began in snapshot.beginnings_of(&lease.document) {
         if let Some(position) = &began.start
             && feed.leaves_out(&began.range, start, position).await?

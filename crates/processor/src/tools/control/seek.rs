@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use changefeed_core::{
-    Change, ChangePage, Container, Continuation, Effect, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, Response,
-    Result, StartFrom, StoreId, Timestamp,
-};
+use changefeed_core::{Continuation, Effect, Error, ErrorKind, FeedRange, Result, StartFrom, StoreId, Timestamp};
 use serde::Serialize;
 
 use super::{
@@ -16,6 +13,7 @@ use super::{
 use crate::{
     lease::{
         document::{Attempts, InfoDocument, LeaseDocument, StartPosition},
+        feed_positions::FeedPositions,
         listing::StoredLease,
         prefix::LeaseToken,
         store::LeaseStore,
@@ -227,7 +225,7 @@ impl Seek {
         let mode = lease.mode.unwrap_or_default();
         let ranges: Vec<FeedRange> =
             snapshot.ranges_from(lease).into_iter().map(|range_from| range_from.range).collect();
-        let feed = Feed { monitored: &snapshot.monitored, mode };
+        let feed = FeedPositions { monitored: &snapshot.monitored, mode };
         match &self.to {
             SeekTo::Continuation(continuation) => {
                 for range in &ranges {
@@ -240,13 +238,9 @@ impl Seek {
                 for range in &ranges {
                     ends.push(feed.first(range, StartFrom::Now).await?.continuation);
                 }
-                Feed::common(ends).map(StartPosition::Continuation).ok_or_else(|| split(&lease.token))
+                FeedPositions::common(ends).map(StartPosition::Continuation).ok_or_else(|| split(&lease.token))
             }
-            SeekTo::Beginning => {
-                let zero = Continuation::after(Lsn::ZERO, snapshot.monitored.identity().container);
-                let same = feed.same(&ranges, &StartFrom::Beginning, &zero).await?;
-                Ok(if same { StartPosition::Continuation(zero.token().to_owned()) } else { StartPosition::Beginning })
-            }
+            SeekTo::Beginning => feed.at_beginning(&ranges).await,
             SeekTo::Time(moment) => feed.at_time(&ranges, *moment).await,
         }
     }
@@ -312,146 +306,4 @@ fn split(token: &LeaseToken) -> Error {
         "the range of lease {token} was split, and its parts end at different positions: start a host, which replaces it, then seek"
     );
     Error::new(ErrorKind::Unavailable, message)
-}
-
-/// Whether a store answers so to a position that it cannot read from: it would give the same answer again.
-pub(crate) fn refuses_position(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::BadContinuation
-            | ErrorKind::ForeignContinuation
-            | ErrorKind::ContinuationBeyondEnd
-            | ErrorKind::ContinuationExpired
-            | ErrorKind::InvalidArgument
-            | ErrorKind::Unsupported
-    )
-}
-
-/// Whether a read whose first change is `found` may leave out what one gives that begins with `wanted`, and at the time
-/// `since` if at one. LSNs of different keys cannot be compared; another first change is taken for a later one. Pure.
-fn begins_later(since: Option<Timestamp>, wanted: &Change, found: Option<&Change>) -> bool {
-    let Some(found) = found else { return true };
-    let is_earlier = since.is_some_and(|since| found.timestamp < since);
-    !is_earlier && (&found.id, found.lsn) != (&wanted.id, wanted.lsn)
-}
-
-/// The feed of the monitored container, to compare positions in it.
-pub(super) struct Feed<'a> {
-    pub(super) monitored: &'a Container,
-    pub(super) mode: Mode,
-}
-
-impl Feed<'_> {
-    /// The first change after a start.
-    async fn first(&self, range: &FeedRange, start: StartFrom) -> Result<ChangePage> {
-        let request = ReadChanges::new(range.clone(), start).mode(self.mode).max_items(1);
-        self.monitored.read_changes(request).await.map(Response::into_value)
-    }
-
-    /// Whether reading from `start` and after `continuation` gives the same: stores need not understand positions
-    /// that they did not make, and only the store knows.
-    async fn same(&self, ranges: &[FeedRange], start: &StartFrom, continuation: &Continuation) -> Result<bool> {
-        for range in ranges {
-            let wanted = self.first(range, start.clone()).await?;
-            let found = self.first(range, StartFrom::Continuation(continuation.clone())).await;
-            let lsn = |page: &ChangePage| page.changes.first().map(|change| change.lsn);
-            // A first change that was overwritten between the two reads shows as a later one; then the answer is no.
-            if !found.is_ok_and(|found| lsn(&found) == lsn(&wanted)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Whether reading from `position` leaves out changes that reading from `wanted` gives, as far as their first changes
-    /// tell: LSNs of different keys are not compared. In doubt it does: then changes are repeated, not lost.
-    pub(super) async fn leaves_out(&self, range: &FeedRange, wanted: &StartFrom, position: &StartFrom) -> Result<bool> {
-        let since = match (wanted, position) {
-            (_, StartFrom::Beginning) => return Ok(false),
-            (StartFrom::Time(wanted), StartFrom::Time(position)) if position <= wanted => return Ok(false),
-            (StartFrom::Time(wanted), _) => Some(*wanted),
-            _ => None,
-        };
-        if position == wanted {
-            return Ok(false);
-        }
-        let wanted = self.first(range, wanted.clone()).await?;
-        let Some(wanted) = wanted.changes.first() else { return Ok(false) };
-        let found = match self.first(range, position.clone()).await {
-            Err(error) if refuses_position(error.kind()) => return Ok(true),
-            found => found?,
-        };
-        Ok(begins_later(since, wanted, found.changes.first()))
-    }
-
-    /// The position right before the first change at or after a moment.
-    async fn at_time(&self, ranges: &[FeedRange], moment: Timestamp) -> Result<StartPosition> {
-        let mut before = Vec::new();
-        for range in ranges {
-            let page = self.first(range, StartFrom::Time(moment)).await?;
-            before.push(match page.changes.first() {
-                Some(first) => {
-                    let lsn = Lsn::new(first.lsn.get().saturating_sub(1));
-                    Continuation::after(lsn, self.monitored.identity().container)
-                }
-                None => page.continuation,
-            });
-        }
-        let Some(earliest) = Self::common(before) else { return Ok(StartPosition::Time(moment)) };
-        let candidate = Continuation::from_token(earliest.as_str());
-        let same = match ranges {
-            // Parts of a split range begin at different changes: the earliest of them is good for all.
-            [_] => self.same(ranges, &StartFrom::Time(moment), &candidate).await?,
-            _ => true,
-        };
-        Ok(if same { StartPosition::Continuation(earliest) } else { StartPosition::Time(moment) })
-    }
-
-    /// The one position of all ranges; `None` if they differ: LSNs of different ranges cannot be compared.
-    fn common(mut positions: Vec<Continuation>) -> Option<String> {
-        positions.dedup();
-        match positions.as_slice() {
-            [only] => Some(only.token().to_owned()),
-            _ => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use changefeed_core::{ItemId, Operation};
-
-    use super::*;
-
-    fn change(id: &str, lsn: u64, second: u64) -> Change {
-        Change {
-            id: ItemId::new(id).unwrap(),
-            rid: None,
-            lsn: Lsn::new(lsn),
-            timestamp: Timestamp::from_secs(second),
-            operation: Operation::Write,
-            current: None,
-            previous: None,
-            previous_lsn: None,
-        }
-    }
-
-    #[test]
-    fn only_the_same_first_change_or_one_before_the_time_leaves_out_nothing() {
-        let (wanted, since) = (change("o1", 5, 100), Some(Timestamp::from_secs(90)));
-        for since in [None, since] {
-            assert!(begins_later(since, &wanted, None), "nothing is left");
-            assert!(!begins_later(since, &wanted, Some(&change("o1", 5, 100))));
-            // A store may give changes of different keys in any order: a lower LSN is no earlier place.
-            for other in [change("o2", 3, 100), change("o2", 5, 100), change("o1", 9, 100)] {
-                assert!(begins_later(since, &wanted, Some(&other)), "{other:?}");
-            }
-        }
-        let before = change("o2", 3, 80);
-        assert!(!begins_later(since, &wanted, Some(&before)));
-        assert!(
-            begins_later(None, &wanted, Some(&before)),
-            "times do not order a feed that is read from its beginning"
-        );
-    }
 }
