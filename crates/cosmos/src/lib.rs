@@ -44,6 +44,7 @@ mod key;
 mod list;
 mod named_client;
 mod options;
+mod parts;
 mod ranges;
 mod settings;
 mod timer;

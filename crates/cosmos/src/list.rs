@@ -187,9 +187,9 @@ impl CosmosContainer {
 }
 
 /// Whether an id does not arrive in a path as it is: before the request is sent, `.` and `..` are resolved and some control
-/// characters dropped.
+/// characters dropped, and a `/`, also as `%2F`, ends a segment for the service.
 pub(crate) fn is_no_path(id: &ItemId) -> bool {
-    matches!(id.as_str(), "." | "..") || id.contains(char::is_control)
+    matches!(id.as_str(), "" | "." | "..") || id.contains(|char: char| char.is_control() || "/\\#".contains(char))
 }
 
 /// A place after the last item.
