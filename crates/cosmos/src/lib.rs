@@ -42,6 +42,7 @@ mod failover;
 mod feed;
 mod key;
 mod list;
+mod listing;
 mod named_client;
 mod options;
 mod parts;
