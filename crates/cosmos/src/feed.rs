@@ -101,9 +101,11 @@ impl CosmosContainer {
                 );
                 let again = ReadChanges { start: StartFrom::Time(since), ..request };
                 let charge = page.answer.request_charge;
-                let page = self.read_range(&again, &range, size).await?.answer;
-                let total = page.request_charge + charge;
-                Ok(Response::new(page.into_value(), total))
+                let page = self.read_range(&again, &range, size).await?;
+                // Where it ends shows whether positions can be compared at all.
+                self.judge(&again, &range, &page, asked);
+                let total = page.answer.request_charge + charge;
+                Ok(Response::new(page.answer.into_value(), total))
             }
         }
     }

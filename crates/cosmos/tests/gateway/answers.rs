@@ -1,9 +1,14 @@
 //! Answers that the service may give and the server of this project never does: unusual ids, ranges without names.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use changefeed::{Backoff, Changes, Context, DeadLetter, DeadLetters, Processor, core::StartFrom};
 use changefeed_core::{FeedRange, ReadChanges};
+use changefeed_cosmos::Options;
+use changefeed_testkit::clock::TestClock;
 use serde_json::json;
 
 use crate::{
@@ -77,6 +82,33 @@ async fn an_item_with_an_unusual_id_stops_neither_its_range_nor_the_leases() {
     let letter = DeadLetters::new(&rejected).get(&letters[0].id).await.unwrap();
     assert_eq!(letter.item_id, odd().replace("\\\\", "\\"));
     assert_eq!(letter.change().unwrap().id.as_str(), letter.item_id, "and it can be redriven");
+}
+
+/// Every position looks like one that is ahead of the feed.
+#[tokio::test]
+async fn positions_that_do_not_count_as_the_feed_does_are_not_left_again_and_again() {
+    let stage = Stage::new(Rules { shift_etags: true, ..Rules::default() }).await;
+    stage.write(0..3).await;
+    for begins_with_a_page in [true, false] {
+        let clock = TestClock::at(changefeed_core::Timestamp::now());
+        let orders = stage.open_with("orders", Options::new().clock(Arc::new(clock.clone()))).await;
+        let read = |start: StartFrom| {
+            let read = orders.read_changes(ReadChanges::new(FeedRange::full(), start));
+            async { read.await.unwrap().into_value() }
+        };
+        let mut end = changefeed_core::Continuation::from_token("\"1004\"");
+        if begins_with_a_page {
+            let page = read(StartFrom::Beginning).await;
+            assert_eq!((page.changes.len(), &page.continuation), (3, &end));
+            end = page.continuation;
+        }
+        let mut repeated = 0;
+        for _ in 0..20 {
+            repeated += read(end.clone().into()).await.changes.len();
+            clock.advance(Duration::from_secs(60));
+        }
+        assert_eq!(repeated, if begins_with_a_page { 0 } else { 3 }, "once, if nothing was known before");
+    }
 }
 
 #[tokio::test]

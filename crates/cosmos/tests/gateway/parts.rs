@@ -10,7 +10,7 @@ use crate::{
     stage::{Stage, drain, shown},
 };
 
-const REFUSING: Rules = Rules { refuse_parts: true, hide_range_ids: false, replaced: Vec::new() };
+const REFUSING: Rules = Rules { refuse_parts: true, hide_range_ids: false, shift_etags: false, replaced: Vec::new() };
 
 fn half(text: &str) -> FeedRange {
     text.parse().unwrap()

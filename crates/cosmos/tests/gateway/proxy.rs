@@ -13,7 +13,7 @@ use hyper::{
     HeaderMap, Request, Response,
     body::Incoming,
     client::conn::http1::handshake,
-    header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING},
+    header::{CONNECTION, CONTENT_LENGTH, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, TRANSFER_ENCODING},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -33,6 +33,8 @@ pub(crate) struct Rules {
     pub(crate) refuse_parts: bool,
     /// Answers do not name their range.
     pub(crate) hide_range_ids: bool,
+    /// ETags of pages count from a thousand.
+    pub(crate) shift_etags: bool,
     /// Texts in the answers about items that are others in the service.
     pub(crate) replaced: Vec<(&'static str, String)>,
 }
@@ -105,7 +107,11 @@ impl Service {
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         let mut forwarded = Request::builder().method(head.method).uri(path).body(Full::new(body)).unwrap();
+        let is_feed = head.headers.contains_key("a-im");
         *forwarded.headers_mut() = without_connection(head.headers);
+        if self.rules.shift_etags && is_feed {
+            shift(forwarded.headers_mut(), IF_NONE_MATCH, -1000);
+        }
         let host = HeaderValue::from_str(&self.server.to_string()).unwrap();
         forwarded.headers_mut().insert(HOST, host);
         let stream = TokioIo::new(TcpStream::connect(self.server).await?);
@@ -123,10 +129,21 @@ impl Service {
         let mut response = Response::new(Full::new(Bytes::from(text)));
         *response.status_mut() = head.status;
         *response.headers_mut() = without_connection(head.headers);
+        if self.rules.shift_etags && is_feed {
+            shift(response.headers_mut(), ETAG, 1000);
+        }
         if self.rules.hide_range_ids {
             response.headers_mut().remove(RANGE_ID);
         }
         Ok(response)
+    }
+}
+
+/// Adds to the number between the quotes of a header, if it has one.
+fn shift(headers: &mut HeaderMap, name: HeaderName, by: i64) {
+    let number = headers.get(&name).and_then(|value| value.to_str().ok()?.trim_matches('"').parse::<i64>().ok());
+    if let Some(number) = number {
+        headers.insert(name, HeaderValue::from_str(&format!("\"{}\"", number + by)).unwrap());
     }
 }
 

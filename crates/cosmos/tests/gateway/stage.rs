@@ -5,6 +5,7 @@ use std::sync::Arc;
 use changefeed_core::{
     Catalog, ChangePage, Container, ContainerSpec, DatabaseSpec, PartitionKeyDefinition, ReadChanges,
 };
+use changefeed_cosmos::Options;
 use changefeed_embedded::Engine;
 use changefeed_server::Server;
 use serde_json::json;
@@ -45,7 +46,11 @@ impl Stage {
 
     /// The container through the SDK and the gateway.
     pub(crate) async fn open(&self, name: &'static str) -> Container {
-        let account = connect(self.gateway.endpoint()).await;
+        self.open_with(name, Options::new()).await
+    }
+
+    pub(crate) async fn open_with(&self, name: &'static str, options: Options) -> Container {
+        let account = connect(self.gateway.endpoint()).await.options(options);
         OnSdk::container(&on_sdk(async move { account.container("shop", name).await }).await.unwrap())
     }
 
