@@ -177,3 +177,61 @@ fn pick(page: Answer, part: &FeedRange, charge: f64) -> Answer {
     value.changes = changes;
     Answer { answer: Response::new(value, charge), known, places }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(text: &str) -> FeedRange {
+        text.parse().unwrap()
+    }
+
+    fn at(etag: &str) -> Continuation {
+        Continuation::from_token(etag.to_owned())
+    }
+
+    #[test]
+    fn parts_of_a_range_and_its_keys_are_refused_apart() {
+        let mut parts = Parts::default();
+        assert!(parts.refuse(&range("-3F"), false));
+        assert!(!parts.refuse(&range("-3F"), false), "once");
+        assert_eq!(parts.refused_in(&range("10-20"), false), Some(range("-3F")));
+        assert_eq!(parts.refused_in(&range("10-20"), true), None, "keys may be read by their names");
+        assert_eq!(parts.refused_in(&range("-3F"), false), None, "the whole range");
+        assert_eq!(parts.refused_in(&range("20-4F"), false), None, "a part of another one as well");
+        parts.keep(|whole| *whole == range("-3F"));
+        assert!(parts.refused_in(&range("10-20"), false).is_some());
+        parts.forget(&range("-3F"));
+        assert_eq!(parts.refused_in(&range("10-20"), false), None);
+    }
+
+    #[test]
+    fn a_scan_goes_on_for_a_reader_that_starts_in_the_same_way() {
+        let (mut parts, part) = (Parts::default(), range("10-20"));
+        let read = ReadChanges::new(part.clone(), at("\"7\""));
+        parts.reach(&part, &read, at("\"900\""));
+        assert_eq!(parts.reached(&part, &read).unwrap().token(), "\"900\"");
+        for other in [
+            ReadChanges::new(part.clone(), at("\"8\"")),
+            ReadChanges::new(part.clone(), StartFrom::Beginning),
+            read.clone().mode(Mode::AllVersions),
+            read.clone().not_before(Timestamp::from_secs(1)),
+        ] {
+            assert!(parts.reached(&part, &other).is_none(), "{other:?}");
+        }
+        assert!(parts.reached(&range("20-30"), &read).is_none());
+        parts.restart(&part);
+        assert!(parts.reached(&part, &read).is_none());
+    }
+
+    #[test]
+    fn a_start_at_a_time_holds_for_the_pages_that_follow() {
+        let (early, late) = (Timestamp::from_secs(5), Timestamp::from_secs(9));
+        let read = ReadChanges::new(FeedRange::full(), early);
+        let next = after(&read, at("\"7\""));
+        assert_eq!((next.start, next.not_before), (at("\"7\"").into(), Some(early)));
+        assert_eq!(after(&read.not_before(late), at("\"7\"")).not_before, Some(late));
+        let read = ReadChanges::new(FeedRange::full(), StartFrom::Beginning);
+        assert_eq!(after(&read, at("\"7\"")).not_before, None);
+    }
+}
