@@ -6,7 +6,9 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer, de::DeserializeOwned, ser::Error as _};
 use serde_json::value::RawValue;
 
-use crate::{Continuation, FeedRange, ItemId, Lsn, RangeId, ResourceId, Result, Timestamp, item::parse_body};
+use crate::{
+    Continuation, FeedRange, ItemId, Lsn, PartitionKey, RangeId, ResourceId, Result, Timestamp, item::parse_body,
+};
 
 /// What the feed shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +59,9 @@ pub struct ReadChanges {
     /// If set, the read is refused with `RangeGone` as soon as this physical range was split or merged, and `range`
     /// only narrows it. If not set, `range` must lie within one physical range, whichever it is.
     pub physical: Option<RangeId>,
+    /// The one partition key that `range` holds, if it holds no other: with all its parts. A store that can ask for a key
+    /// by its name does so; nothing else depends on it.
+    pub partition_key: Option<PartitionKey>,
     /// Where to begin.
     pub start: StartFrom,
     /// What to show.
@@ -79,6 +84,7 @@ impl ReadChanges {
         Self {
             range,
             physical: None,
+            partition_key: None,
             start: start.into(),
             mode: Mode::LatestVersion,
             not_before: None,
@@ -105,6 +111,13 @@ impl ReadChanges {
     #[must_use]
     pub fn physical(mut self, id: RangeId) -> Self {
         self.physical = Some(id);
+        self
+    }
+
+    /// Names the one partition key that the range holds. Default: not named.
+    #[must_use]
+    pub fn partition_key(mut self, key: PartitionKey) -> Self {
+        self.partition_key = Some(key);
         self
     }
 

@@ -101,7 +101,7 @@ impl Container {
     /// # Errors
     /// [`ErrorKind::ItemNotFound`] if there is none.
     pub async fn read_item(&self, key: impl Into<PartitionKey>, id: &str) -> Result<Item> {
-        self.backend.read_item(&ItemKey::new(key, ItemId::new(id)?)).await.map(Response::into_value)
+        self.backend.read_item(&ItemKey::new(key, ItemId::stored(id))).await.map(Response::into_value)
     }
 
     /// Deletes an item, whatever its version.
@@ -109,7 +109,7 @@ impl Container {
     /// # Errors
     /// [`ErrorKind::ItemNotFound`] if there is none.
     pub async fn delete(&self, key: impl Into<PartitionKey>, id: &str) -> Result<()> {
-        let write = Write::Delete { id: ItemId::new(id)?, if_match: None };
+        let write = Write::Delete { id: ItemId::stored(id), if_match: None };
         self.write(write, Some(key.into())).await.map(drop)
     }
 
@@ -118,7 +118,7 @@ impl Container {
     /// # Errors
     /// [`ErrorKind::PreconditionFailed`] if `etag` is not the current version.
     pub async fn delete_if(&self, key: impl Into<PartitionKey>, id: &str, etag: &ETag) -> Result<()> {
-        let write = Write::Delete { id: ItemId::new(id)?, if_match: Some(etag.clone()) };
+        let write = Write::Delete { id: ItemId::stored(id), if_match: Some(etag.clone()) };
         self.write(write, Some(key.into())).await.map(drop)
     }
 
@@ -206,7 +206,7 @@ impl BatchBuilder {
 
     /// Deletes an item.
     pub fn delete(self, id: &str) -> Self {
-        self.add(ItemId::new(id).map(|id| Write::Delete { id, if_match: None }))
+        self.add(Ok(Write::Delete { id: ItemId::stored(id), if_match: None }))
     }
 
     /// Performs all writes or none.

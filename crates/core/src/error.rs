@@ -21,7 +21,7 @@ pub enum ErrorKind {
     PreconditionFailed,
     /// The item has no `id`, or its `id` is not a string.
     MissingId,
-    /// The id is empty, longer than 255 characters, or contains one of `/ \ # ?`.
+    /// The id is empty, longer than 1,023 bytes, or contains one of `/ \ #`; or it is no name of a database or container.
     BadId,
     /// The body of an item is JSON, but not an object.
     NotAnObject,

@@ -11,8 +11,11 @@ use crate::{Error, ErrorKind, Lsn, PartitionKey, ResourceId, Result, Timestamp, 
 /// The largest body of an item, in bytes, as in Azure Cosmos DB.
 pub const MAX_ITEM_BYTES: usize = 2 * 1024 * 1024;
 
-/// The longest id, in characters, as in Azure Cosmos DB.
-pub const MAX_ID_CHARS: usize = 255;
+/// The longest id that is written, in bytes, as in Azure Cosmos DB.
+pub const MAX_ID_BYTES: usize = 1023;
+
+/// The longest name of a database or container, in characters.
+const MAX_NAME_CHARS: usize = 255;
 
 /// The id of an item, unique within its partition key. Cheap to clone.
 // Ids of up to 15 bytes are kept in place: pages have a thousand ids, and a shared one costs an allocation, a counter that
@@ -21,10 +24,10 @@ pub const MAX_ID_CHARS: usize = 255;
 pub struct ItemId(EcoString);
 
 impl ItemId {
-    /// Checks and takes an id.
+    /// Checks and takes an id for a new item.
     ///
     /// # Errors
-    /// [`ErrorKind::BadId`] if it is empty, longer than 255 characters or contains one of `/ \ #`. Other characters are
+    /// [`ErrorKind::BadId`] if it is empty, longer than 1,023 bytes or contains one of `/ \ #`. Other characters are
     /// allowed, as in Azure Cosmos DB: also `?` and control characters.
     pub fn new(id: impl AsRef<str>) -> Result<Self> {
         let id = id.as_ref();
@@ -33,8 +36,8 @@ impl ItemId {
         }
         let problem = if id.is_empty() {
             "is empty"
-        } else if id.chars().count() > MAX_ID_CHARS {
-            "is longer than 255 characters"
+        } else if id.len() > MAX_ID_BYTES {
+            "is longer than 1,023 bytes"
         } else if id.contains(['/', '\\', '#']) {
             "contains one of / \\ #"
         } else {
@@ -43,18 +46,27 @@ impl ItemId {
         Err(bad_id(id, problem))
     }
 
+    /// Takes the id of an item that is stored already, whatever it is: Azure Cosmos DB has items whose ids
+    /// [`ItemId::new`] refuses, such as `a/b`, and one of them must not make a page unreadable.
+    pub fn stored(id: impl Into<Arc<str>>) -> Self {
+        Self(id.into())
+    }
+
     /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Checks the name of a database or container: an id without `?` and control characters.
+/// Checks the name of a database or container: an id of at most 255 characters without `?` and control characters.
 ///
 /// # Errors
 /// [`ErrorKind::BadId`] otherwise.
 pub fn check_name(name: &str) -> Result<()> {
     ItemId::new(name)?;
+    if name.chars().count() > MAX_NAME_CHARS {
+        return Err(bad_id(name, "is longer than 255 characters"));
+    }
     match name.chars().find(|char| *char == '?' || char.is_control()) {
         Some('?') => Err(bad_id(name, "contains ?")),
         Some(_) => Err(bad_id(name, "contains a control character")),
@@ -70,7 +82,7 @@ fn bad_id(id: &str, problem: &str) -> Error {
 /// Whether an id is certainly a good one, found out in one pass: a page has a thousand of them.
 fn is_plain(id: &str) -> bool {
     let good = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'/' | b'\\' | b'#');
-    (1..=MAX_ID_CHARS).contains(&id.len()) && id.bytes().all(good)
+    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(good)
 }
 
 impl Deref for ItemId {
@@ -125,15 +137,16 @@ impl Serialize for ItemId {
     }
 }
 
-/// Escapes control characters, so that an id can stand in a line of a terminal, a log or a ledger. No two ids look the
-/// same, since none contains a backslash. [`ItemId::as_str`] has the id as it is.
+/// Escapes control characters and backslashes, so that an id can stand in a line of a terminal, a log or a ledger and no
+/// two ids look the same. [`ItemId::as_str`] has the id as it is.
 impl fmt::Display for ItemId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.0.contains(char::is_control) {
+        let is_escaped = |char: char| char.is_control() || char == '\\';
+        if !self.0.contains(is_escaped) {
             return f.write_str(&self.0);
         }
         self.0.chars().try_for_each(|char| {
-            if char.is_control() { write!(f, "{}", char.escape_default()) } else { write!(f, "{char}") }
+            if is_escaped(char) { write!(f, "{}", char.escape_default()) } else { write!(f, "{char}") }
         })
     }
 }
@@ -257,20 +270,32 @@ mod tests {
         for (id, shown) in [("a?b", "a?b"), ("é", "é"), ("a\n\u{1b}[2J", "a\\n\\u{1b}[2J")] {
             assert_eq!(ItemId::new(id).unwrap().to_string(), shown);
         }
+        assert_eq!(ItemId::stored("a\\nb").to_string(), "a\\\\nb");
     }
 
     #[test]
     fn a_name_has_neither_question_marks_nor_control_characters() {
         assert!(check_name("a b.c").is_ok());
-        for bad in ["", "a/b", "a?b", "a\nb"] {
+        for bad in ["", "a/b", "a?b", "a\nb", &"x".repeat(256)] {
             assert_eq!(check_name(bad).unwrap_err().kind(), ErrorKind::BadId, "{bad:?}");
         }
     }
 
     #[test]
-    fn ids_of_255_characters_are_accepted_and_longer_ones_refused() {
-        assert!(ItemId::new("é".repeat(255)).is_ok());
-        assert_eq!(ItemId::new("é".repeat(256)).unwrap_err().kind(), ErrorKind::BadId);
+    fn ids_of_1023_bytes_are_accepted_and_longer_ones_refused() {
+        for id in ["x".repeat(1023), "€".repeat(341)] {
+            assert!(ItemId::new(id).is_ok());
+        }
+        for id in ["x".repeat(1024), "€".repeat(342)] {
+            assert_eq!(ItemId::new(id).unwrap_err().kind(), ErrorKind::BadId);
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_stored_item_is_taken_as_it_is() {
+        for id in ["a/b", "a\\b", "a#b", "", &"x".repeat(5000)] {
+            assert_eq!(ItemId::stored(id).as_str(), id);
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use self::{
     continuation::Continuation,
     epk::Epk,
     error::{Effect, Error, ErrorKind, Result},
-    item::{ETag, Item, ItemId, ItemKey, MAX_ID_CHARS, MAX_ITEM_BYTES, check_name},
+    item::{ETag, Item, ItemId, ItemKey, MAX_ID_BYTES, MAX_ITEM_BYTES, check_name},
     lsn::Lsn,
     partition_key::{
         KeyNumber, PartitionKey, PartitionKeyDefinition, PartitionKeyKind, PartitionKeyValue, PartitionKeyVersion,

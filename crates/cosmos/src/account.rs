@@ -38,7 +38,8 @@ pub struct Account {
 
 impl Account {
     /// Connects to the account at `endpoint`, such as `https://shop.documents.azure.com`. Requests prefer the regions in
-    /// the order in which the account lists them.
+    /// the order in which the account lists them. The certificate of the endpoint must be one that the machine trusts: the
+    /// SDK takes no others (on Linux the variable `SSL_CERT_FILE` names a file with more).
     ///
     /// # Errors
     /// See [`AccountProperties::read`].

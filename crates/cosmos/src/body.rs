@@ -101,7 +101,7 @@ pub(crate) fn item(body: Bytes, lsn: Lsn) -> Result<Item> {
     let stored = Stored::of(&body)?;
     Ok(Item {
         timestamp: stored.timestamp(),
-        id: ItemId::new(stored.id)?,
+        id: ItemId::stored(stored.id),
         etag: ETag::new(stored.etag)?,
         rid: rid(&stored.rid)?,
         lsn,

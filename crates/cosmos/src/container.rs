@@ -15,6 +15,7 @@ use crate::{
     failover::Positions,
     named_client::NamedClient,
     options::{Budget, Budgets, Options},
+    parts::Parts,
     settings::{Settings, StoreNames},
     timer::within,
 };
@@ -48,6 +49,8 @@ pub struct CosmosContainer {
     pub(crate) ranges: Mutex<Vec<PhysicalRange>>,
     /// Where the feeds of the ranges end, to find positions that are ahead of them.
     pub(crate) positions: Mutex<Positions>,
+    /// How parts of physical ranges are read.
+    pub(crate) parts: Mutex<Parts>,
 }
 
 impl CosmosContainer {
@@ -149,9 +152,9 @@ impl CosmosContainer {
     }
 
     fn new(client: Arc<NamedClient>, identity: ContainerIdentity, options: Options) -> Self {
-        let (ranges, positions) = (Mutex::default(), Mutex::default());
+        let (ranges, positions, parts) = (Mutex::default(), Mutex::default(), Mutex::default());
         let budgets = options.budgets();
-        Self { client, for_leases: false, identity, options, budgets, ranges, positions }
+        Self { client, for_leases: false, identity, options, budgets, ranges, positions, parts }
     }
 
     /// Opens the container that has this name now, through the same client, with the same settings.

@@ -2,7 +2,10 @@
 //! its LSNs from below positions that leases hold, and answers that nothing is new until it has passed them. Pure: takes
 //! what a page told, returns whether to read again from an earlier time; never reads a clock.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use changefeed_core::{FeedRange, Timestamp};
 
@@ -36,6 +39,13 @@ pub(crate) struct Policy {
     pub(crate) window: Duration,
 }
 
+impl Policy {
+    /// Whether nothing is done.
+    pub(crate) fn is_off(self) -> bool {
+        self.patience == Duration::MAX
+    }
+}
+
 /// What a page tells about the position it was read from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
@@ -65,6 +75,8 @@ pub(crate) struct Positions {
     confirmed: BTreeMap<FeedRange, (u64, Timestamp)>,
     /// Positions that were found ahead. Readers of one range may be at different ones.
     ahead: BTreeMap<(FeedRange, u64), Sighting>,
+    /// Ranges whose ETags do not count as their LSNs do.
+    incomparable: BTreeSet<FeedRange>,
     /// When it was last known that the container with this name is the one that was opened.
     proven: Option<Timestamp>,
 }
@@ -95,6 +107,19 @@ impl Positions {
     pub(crate) fn is_unproven(&mut self, at: Timestamp) -> bool {
         let proven = *self.proven.get_or_insert(at);
         at < proven || at >= proven.saturating_add(PROOF_LASTS)
+    }
+
+    /// Whether positions of a range cannot be compared with the LSNs that it tells: a page ended at a higher number than
+    /// the newest LSN. Then they never are, since every position would look like one that is ahead.
+    pub(crate) fn is_incomparable(&mut self, range: &FeedRange, end: Option<u64>, newest: u64) -> bool {
+        if end.is_some_and(|end| end > newest) && self.incomparable.insert(range.clone()) {
+            self.ahead.retain(|(own, _), _| own != range);
+            tracing::warn!(
+                %range, end, newest_lsn = newest,
+                "a page ends after the newest LSN that its range tells: failovers that lose writes are not found there"
+            );
+        }
+        self.incomparable.contains(range)
     }
 
     /// Judges the position that a page was read from.
@@ -136,6 +161,7 @@ impl Positions {
     /// Forgets ranges that do not live.
     pub(crate) fn keep(&mut self, live: impl Fn(&FeedRange) -> bool) {
         self.confirmed.retain(|range, _| live(range));
+        self.incomparable.retain(live);
     }
 }
 
@@ -227,6 +253,19 @@ mod tests {
         assert!(!positions.is_unproven(at(220)));
         assert!(positions.is_unproven(at(221)));
         assert!(positions.is_unproven(at(90)), "the clock was put back");
+    }
+
+    #[test]
+    fn a_range_whose_page_ends_after_its_newest_lsn_is_not_judged_any_more() {
+        let (mut positions, range) = (Positions::default(), FeedRange::full());
+        let other: FeedRange = "-3F".parse().unwrap();
+        assert!(!positions.is_incomparable(&range, Some(12), 12));
+        assert!(!positions.is_incomparable(&range, None, 12));
+        assert!(positions.is_incomparable(&range, Some(13), 12));
+        assert!(positions.is_incomparable(&range, None, 20), "for good");
+        assert!(!positions.is_incomparable(&other, Some(13), 13));
+        positions.keep(|_| false);
+        assert!(!positions.is_incomparable(&range, Some(12), 12));
     }
 
     #[test]

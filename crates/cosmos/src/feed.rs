@@ -1,13 +1,14 @@
 //! One page of the feed: the range that was asked for and no other, from a raw ETag to a raw ETag.
 
 use azure_data_cosmos::{
-    feed::{ContinuationToken, FeedPage},
+    CosmosError,
+    feed::{ContinuationToken, FeedPage, FeedScope},
     models::ChangeFeedItem,
     options::{ChangeFeedMode, ChangeFeedOptions, ChangeFeedStartFrom, MaxItemCountHint},
 };
 use changefeed_core::{
-    Change, ChangePage, Continuation, Error, ErrorKind, FeedRange, Lsn, Mode, ReadChanges, ResourceId, Response,
-    Result, StartFrom, Timestamp,
+    Change, ChangePage, Continuation, Epk, Error, ErrorKind, FeedRange, Lsn, Mode, PartitionKey, ReadChanges,
+    ResourceId, Response, Result, StartFrom, Timestamp,
 };
 use futures_util::StreamExt as _;
 use serde_json::Value;
@@ -16,10 +17,11 @@ use tracing::warn;
 use crate::{
     change,
     container::CosmosContainer,
-    error::{Call, is_session_behind},
+    error::{Call, is_session_behind, status_of},
     failover::{Told, Verdict},
+    key,
     options::Session,
-    ranges::{page_size, range_id, scope},
+    ranges::{page_size, range_id, scope, session_lsn},
     token,
 };
 
@@ -30,11 +32,22 @@ const MAX_ETAG_BYTES: usize = 4096;
 
 type Page = FeedPage<ChangeFeedItem<Value>>;
 
-/// A page, and what its headers tell beside it.
-struct Answer {
-    answer: Response<ChangePage>,
+/// A page, and what the response tells beside it.
+pub(crate) struct Answer {
+    pub(crate) answer: Response<ChangePage>,
     /// The newest LSN of the range, if the response has it.
-    known: Option<u64>,
+    pub(crate) known: Option<u64>,
+    /// Where each change belongs, if its key is known.
+    pub(crate) places: Vec<Option<Epk>>,
+}
+
+/// What is read, as the SDK is asked for it.
+#[derive(Clone, Copy)]
+enum Keys<'a> {
+    /// A physical range, or a part of one.
+    Range(&'a FeedRange),
+    /// One partition key by its name.
+    One(&'a PartitionKey),
 }
 
 /// Where a read begins, in the words of the SDK.
@@ -43,6 +56,15 @@ struct Start {
     /// The ETag to go on after.
     etag: Option<String>,
     token: Option<ContinuationToken>,
+}
+
+impl Keys<'_> {
+    fn scope(self) -> Result<FeedScope> {
+        match self {
+            Self::Range(range) => scope(range),
+            Self::One(key) => Ok(FeedScope::partition(key::to_sdk(key)?)),
+        }
+    }
 }
 
 impl CosmosContainer {
@@ -79,15 +101,51 @@ impl CosmosContainer {
                 );
                 let again = ReadChanges { start: StartFrom::Time(since), ..request };
                 let charge = page.answer.request_charge;
-                let page = self.read_range(&again, &range, size).await?.answer;
-                let total = page.request_charge + charge;
-                Ok(Response::new(page.into_value(), total))
+                let page = self.read_range(&again, &range, size).await?;
+                // Where it ends shows whether positions can be compared at all.
+                self.judge(&again, &range, &page, asked);
+                let total = page.answer.request_charge + charge;
+                Ok(Response::new(page.answer.into_value(), total))
             }
         }
     }
 
-    /// Reads the page of the range.
+    /// Reads the page of the range: as one request for it or, where the service refuses reads of a part, out of pages of
+    /// the whole physical range.
     async fn read_range(&self, request: &ReadChanges, range: &FeedRange, size: MaxItemCountHint) -> Result<Answer> {
+        let is_one_key = request.partition_key.is_some();
+        let refused = self.parts.lock().refused_in(range, is_one_key);
+        if let Some(whole) = refused {
+            let read = self.read_part(request, range, whole.clone(), is_one_key).await;
+            let is_stale = |error: &Error| error.kind() == ErrorKind::RangeGone || is_bad_request(error);
+            if !read.as_ref().is_err_and(is_stale) {
+                return read;
+            }
+            // It was split or merged: which ranges there are is found out again.
+            self.parts.lock().forget(&whole);
+        }
+        let answer = self.read_exactly(request, range, size).await;
+        if !answer.as_ref().is_err_and(is_bad_request) {
+            return answer;
+        }
+        let whole = self.listed_ranges().await.unwrap_or_default().into_iter().find(|live| live.contains_range(range));
+        match whole.filter(|whole| whole != range) {
+            Some(whole) => match self.read_part(request, range, whole, is_one_key).await {
+                // The range that is asked for by its id is gone, which is why the rest of it is a part of another one.
+                Err(error) if error.kind() != ErrorKind::RangeGone => answer,
+                read => read,
+            },
+            None => answer,
+        }
+    }
+
+    /// Reads the page with a request for exactly this range.
+    pub(crate) async fn read_exactly(
+        &self,
+        request: &ReadChanges,
+        range: &FeedRange,
+        size: MaxItemCountHint,
+    ) -> Result<Answer> {
         let mut answer = self.attempt(request, range, size).await;
         // The SDK may remember ranges that were merged since: listing them makes it forget.
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::RangeGone) && self.is_in_one(range).await {
@@ -121,15 +179,21 @@ impl CosmosContainer {
         page: &Answer,
         asked: Timestamp,
     ) -> Option<(u64, Verdict)> {
-        let newest = page.known?;
+        let policy = self.options.failover();
+        let newest = page.known.filter(|_| !policy.is_off())?;
         let position = match &request.start {
             StartFrom::Continuation(after) => lsn_of(after),
             _ => None,
         };
         let mut positions = self.positions.lock();
+        // An ETag that is not that of the request is what the range has now.
+        let end = lsn_of(&page.answer.continuation).filter(|end| Some(*end) != position);
+        if positions.is_incomparable(range, end, newest) {
+            return None;
+        }
         let judged = position.map(|position| {
             let told = Told { position, newest, at: asked };
-            (position, positions.judge(range, told, self.options.failover()))
+            (position, positions.judge(range, told, policy))
         });
         // Afterwards: when the position was good is judged by what was known before this page.
         positions.confirm(range, newest, asked);
@@ -184,7 +248,9 @@ impl CosmosContainer {
         if let Some(token) = &start.token {
             options = options.with_continuation_token(token.clone());
         }
-        self.fetch(range, start, options).await
+        let one = request.partition_key.as_ref().filter(|key| self.definition().epk(key).is_ok());
+        let keys = one.map_or(Keys::Range(range), Keys::One);
+        self.fetch(keys, start, options).await
     }
 
     fn start(&self, request: &ReadChanges, range: &FeedRange) -> Result<Start> {
@@ -204,6 +270,13 @@ impl CosmosContainer {
             (StartFrom::Continuation(continuation), skip) => {
                 let etag = self.checked(continuation)?.to_owned();
                 let skip = skip.filter(|_| request.mode == Mode::LatestVersion);
+                if request.partition_key.is_some() {
+                    // A read of one key takes an ETag as it is, and sends what the start says beside it.
+                    let from = skip.map(token::moment).transpose()?.map(ChangeFeedStartFrom::PointInTime);
+                    let from = from.unwrap_or(ChangeFeedStartFrom::Beginning);
+                    let token = Some(ContinuationToken::from_string(etag.clone()));
+                    return Ok(Start { from, etag: Some(etag), token });
+                }
                 let token = token::resume(&self.identity.container, range, &etag, request.mode, skip)?;
                 let token = Some(ContinuationToken::from_string(token));
                 // What the start says beside a token is sent for ranges that the token does not name.
@@ -232,21 +305,28 @@ impl CosmosContainer {
 
     /// Reads the page, with both checks of the token: before the request that the SDK goes on where it should, after it
     /// that the page is of the whole range.
-    async fn fetch(&self, range: &FeedRange, start: Start, options: ChangeFeedOptions) -> Result<(Page, String)> {
+    async fn fetch(&self, keys: Keys<'_>, start: Start, options: ChangeFeedOptions) -> Result<(Page, String)> {
         let budget = &self.budgets.feed;
         let call = if start.etag.is_some() { Call::FeedAfter } else { Call::Feed };
         let client = self.sdk();
-        let planning = client.query_change_feed::<Value>(scope(range)?, start.from, Some(options));
+        let planning = client.query_change_feed::<Value>(keys.scope()?, start.from, Some(options));
         let mut pages = self.call(call, READING, budget, planning).await?;
         if let Some(etag) = &start.etag {
             let planned = pages.to_continuation_token().map_err(|error| self.feed_failed(call, error))?;
-            token::accepted(planned.as_str(), range, etag)?;
+            match keys {
+                Keys::Range(range) => token::accepted(planned.as_str(), range, etag)?,
+                Keys::One(..) => token::accepted_for_one_key(planned.as_str(), etag)?,
+            }
         }
         let reading = async { pages.next().await.transpose() };
         let page = self.call(call, READING, budget, reading).await?;
         let page = page.ok_or_else(|| Error::new(ErrorKind::Unavailable, self.what("the feed ended:")))?;
         let after = pages.to_continuation_token().map_err(|error| self.feed_failed(call, error))?;
-        Ok((page, token::position(after.as_str(), range)?))
+        let etag = match keys {
+            Keys::Range(range) => token::position(after.as_str(), range)?,
+            Keys::One(..) => token::position_of_one_key(after.as_str())?,
+        };
+        Ok((page, etag))
     }
 
     fn feed_failed(&self, call: Call, error: azure_data_cosmos::CosmosError) -> Error {
@@ -254,7 +334,7 @@ impl CosmosContainer {
     }
 
     fn page(&self, request: &ReadChanges, page: Page, etag: String) -> Result<Answer> {
-        let physical = range_id(page.headers().partition_key_range_id())?;
+        let physical = range_id(page.headers())?;
         if let Some(asked) = request.physical.as_ref().filter(|asked| **asked != physical) {
             let message = format!("range {asked} was merged into range {physical}: read the feed ranges again");
             return Err(Error::new(ErrorKind::RangeGone, message));
@@ -263,20 +343,34 @@ impl CosmosContainer {
         let (told, known) = (page.headers().lsn().or(session).unwrap_or_default(), page.headers().lsn().max(session));
         let charge = self.charge_of(Call::Feed, &page.diagnostics())?;
         let decode = |entry| change::decode(entry, request.mode, Lsn::new(told));
-        let changes = page.items().iter().map(decode).collect::<Result<Vec<_>>>()?;
+        let changes: Vec<Change> = page.items().iter().map(decode).collect();
+        let places: Vec<_> =
+            changes.iter().zip(page.items()).map(|(change, entry)| self.place(change, entry)).collect();
         let is_foreign = |rid: &ResourceId| rid.container_part() != Some(self.identity.container);
         if changes.iter().filter_map(|change| change.rid.as_ref()).any(is_foreign) {
             return Err(self.replaced());
         }
         let newest = changes.iter().map(|change| change.lsn.get()).fold(told, u64::max);
+        let wanted = changes.into_iter().zip(places).filter(|(change, _)| is_wanted(change, request.not_before));
+        let (changes, places) = wanted.unzip();
         let page = ChangePage {
-            changes: changes.into_iter().filter(|change| is_wanted(change, request.not_before)).collect(),
+            changes,
             continuation: Continuation::new(etag, self.identity.container),
             newest_lsn: Lsn::new(newest),
             remaining: None,
             physical,
         };
-        Ok(Answer { answer: Response::new(page, charge), known: known.map(|known| known.max(newest)) })
+        Ok(Answer { answer: Response::new(page, charge), known: known.map(|known| known.max(newest)), places })
+    }
+
+    /// Where a change belongs: by its item or, for a delete without one, by the key that is told beside it.
+    fn place(&self, change: &Change, entry: &ChangeFeedItem<Value>) -> Option<Epk> {
+        let body = change.current.as_ref().or(change.previous.as_ref());
+        let key = match body {
+            Some(body) => self.definition().extract(body).ok()?,
+            None => change::deleted_key(entry.metadata()?.partition_key()?, self.definition())?,
+        };
+        self.definition().epk(&key.or_undefined()).ok()
     }
 
     /// Finds out why all-versions mode was refused: the answers to a container without retention, to a position that has
@@ -320,7 +414,7 @@ fn is_doubtful(start: &StartFrom, page: &ChangePage) -> bool {
 }
 
 /// The LSN of a position, if the service counts with plain numbers there.
-fn lsn_of(continuation: &Continuation) -> Option<u64> {
+pub(crate) fn lsn_of(continuation: &Continuation) -> Option<u64> {
     continuation.token().trim_matches('"').parse().ok()
 }
 
@@ -329,26 +423,9 @@ fn is_wanted(change: &Change, not_before: Option<Timestamp>) -> bool {
     not_before.is_none_or(|moment| change.timestamp.as_secs() >= moment.as_secs())
 }
 
-/// The LSN in a session token: `range:lsn` or `range:version#lsn#region=lsn…`.
-fn session_lsn(token: &str) -> Option<u64> {
-    let (_, rest) = token.split_once(':')?;
-    rest.split('#').nth(usize::from(rest.contains('#')))?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lsn_of_a_session_token_is_found_in_both_forms() {
-        for (token, lsn) in [
-            ("0:7052", Some(7052)),
-            ("12:-1#7052", Some(7052)),
-            ("0:1#7052#3=8#4=9", Some(7052)),
-            ("", None),
-            ("0:x", None),
-        ] {
-            assert_eq!(session_lsn(token), lsn, "{token}");
-        }
-    }
+/// Whether the service, or the SDK, refused the request as one that it does not understand.
+fn is_bad_request(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<CosmosError>());
+    let is_400 = cause.is_some_and(|cause| status_of(cause).0 == 400);
+    is_400 && matches!(error.kind(), ErrorKind::BadContinuation | ErrorKind::InvalidArgument)
 }

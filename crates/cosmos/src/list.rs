@@ -1,5 +1,7 @@
 //! Point reads and listings.
 
+use std::time::Duration;
+
 use azure_data_cosmos::{
     FeedScope, Query,
     feed::ContinuationToken,
@@ -17,6 +19,7 @@ use crate::{
     container::CosmosContainer,
     error::{Call, is_session_behind},
     key,
+    listing::Place,
     options::Session,
     ranges::{page_size, scope},
 };
@@ -143,20 +146,19 @@ impl CosmosContainer {
         let mut options = QueryOptions::default()
             .with_operation_options(self.budgets.items.reading(session))
             .with_max_item_count(page_size(max_items)?);
-        if let Some(after) = &request.after {
-            if !after.starts_with(TOKEN_PREFIX) {
-                return Err(Error::new(ErrorKind::BadContinuation, format!("{after:?} is not a place in a listing")));
-            }
-            if after == DRAINED {
-                return Ok(Response::free(ItemPage::default()));
-            }
-            options = options.with_continuation_token(ContinuationToken::from_string(after.clone()));
+        if request.after.as_deref() == Some(DRAINED) {
+            return Ok(Response::free(ItemPage::default()));
+        }
+        let place = request.after.as_deref().map(Place::parse).transpose()?;
+        if let Some(place) = &place {
+            options = options.with_continuation_token(ContinuationToken::from_string(place.token().to_owned()));
         }
         let call = if request.after.is_some() { Call::ListAfter } else { Call::List };
         let scope = match request.range == FeedRange::full() {
             true => FeedScope::full_container(),
             false => scope(&request.range)?,
         };
+        let began = self.options.time().wall();
         let listing = async {
             let rows = self.sdk().query_items::<Box<RawValue>>(query(request), scope, Some(options)).await?;
             let mut pages = rows.into_pages();
@@ -169,7 +171,7 @@ impl CosmosContainer {
         };
         let charge = self.charge_of(call, &page.diagnostics())?;
         let is_last = next.as_str().is_empty() || is_drained(next.as_str());
-        let next = (!is_last).then(|| next.as_str().to_owned());
+        let took = self.options.time().wall().as_millis().saturating_sub(began.as_millis());
         let items = page.into_items().into_iter().map(|row| {
             let body = Bytes::from(Box::<str>::from(row).into_string());
             body::item(body, Lsn::ZERO)
@@ -182,14 +184,20 @@ impl CosmosContainer {
         if items.is_empty() && is_last && request.after.is_none() {
             self.check_identity().await?;
         }
+        let next = match is_last {
+            true => None,
+            false => {
+                Some(Place::after(place.as_ref(), next.as_str(), items.len(), Duration::from_millis(took))?.to_string())
+            }
+        };
         Ok(Response::new(ItemPage { items, cursors: Vec::new(), next }, charge))
     }
 }
 
 /// Whether an id does not arrive in a path as it is: before the request is sent, `.` and `..` are resolved and some control
-/// characters dropped.
+/// characters dropped, and a `/`, also as `%2F`, ends a segment for the service.
 pub(crate) fn is_no_path(id: &ItemId) -> bool {
-    matches!(id.as_str(), "." | "..") || id.contains(char::is_control)
+    matches!(id.as_str(), "" | "." | "..") || id.contains(|char: char| char.is_control() || "/\\#".contains(char))
 }
 
 /// A place after the last item.

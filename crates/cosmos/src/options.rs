@@ -95,7 +95,8 @@ impl Options {
 
     /// How long a position must be ahead of the feed, on at least three reads in a row, until it is taken for one that a
     /// failover between regions left behind; what was written since it was last good is then read again. Shorter than the
-    /// longest time that a replica lags, changes come again for no reason; none is lost either way. Default: 1 min.
+    /// longest time that a replica lags, changes come again for no reason; none is lost either way. With
+    /// [`Duration::MAX`] positions are not compared with the feed at all. Default: 1 min.
     pub fn failover_patience(mut self, patience: Duration) -> Self {
         self.failover.patience = patience;
         self

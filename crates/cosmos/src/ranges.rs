@@ -2,6 +2,7 @@
 
 use azure_data_cosmos::{
     feed::FeedScope,
+    models::ResponseHeaders,
     options::{ChangeFeedOptions, ChangeFeedStartFrom, MaxItemCountHint, ReadFeedRangesOptions},
 };
 use changefeed_core::{Error, ErrorKind, FeedRange, PhysicalRange, RangeId, Response, Result, check_tiling};
@@ -43,6 +44,7 @@ impl CosmosContainer {
                     self.positions
                         .lock()
                         .keep(|known| ranges.iter().any(|live| live.range.intersection(known).as_ref() == Some(known)));
+                    self.parts.lock().keep(|whole| ranges.iter().any(|live| live.range == *whole));
                     self.ranges.lock().clone_from(&ranges);
                     return Ok(Response::new(ranges, charge));
                 }
@@ -93,7 +95,7 @@ impl CosmosContainer {
         let answer = self.call(Call::Feed, "read the range ids of", budget, reading).await?;
         let (page, after) = answer.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the feed ended"))?;
         token::position(after.as_str(), &range)?;
-        let id = range_id(page.headers().partition_key_range_id())?;
+        let id = range_id(page.headers())?;
         let charge = self.charge_of(Call::Feed, &page.diagnostics())?;
         Ok(Response::new(PhysicalRange { id, range, parents: Vec::new() }, charge))
     }
@@ -124,12 +126,25 @@ fn missing(id: &RangeId, live: &[PhysicalRange]) -> Error {
     }
 }
 
-/// The id that an answer names.
-pub(crate) fn range_id(header: Option<&str>) -> Result<RangeId> {
-    match header {
+/// The id of the range that answered: as it is named or, where a proxy drops that header, as the session token has it.
+pub(crate) fn range_id(headers: &ResponseHeaders) -> Result<RangeId> {
+    let session = || headers.session_token().and_then(|token| session_range(token.as_str()));
+    match headers.partition_key_range_id().or_else(session) {
         Some(id) => id.parse(),
         None => Err(Error::new(ErrorKind::Unsupported, "the service does not tell which range answered")),
     }
+}
+
+/// The range of a session token: `range:lsn` or `range:version#lsn#region=lsn…`; none if it has several.
+fn session_range(token: &str) -> Option<&str> {
+    let (range, rest) = token.split_once(':')?;
+    (!range.is_empty() && !rest.contains(',')).then_some(range)
+}
+
+/// The LSN of a session token.
+pub(crate) fn session_lsn(token: &str) -> Option<u64> {
+    let (_, rest) = token.split_once(':')?;
+    rest.split('#').nth(usize::from(rest.contains('#')))?.parse().ok()
 }
 
 /// The size of a page as the SDK takes it.
@@ -149,6 +164,21 @@ pub(crate) fn scope(range: &FeedRange) -> Result<FeedScope> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn range_and_lsn_of_a_session_token_are_found_in_both_forms() {
+        for (token, range, lsn) in [
+            ("0:7052", Some("0"), Some(7052)),
+            ("12:-1#7052", Some("12"), Some(7052)),
+            ("0:1#7052#3=8#4=9", Some("0"), Some(7052)),
+            ("0:-1#5,1:-1#7", None, None),
+            ("", None, None),
+            (":7", None, Some(7)),
+            ("0:x", Some("0"), None),
+        ] {
+            assert_eq!((session_range(token), session_lsn(token)), (range, lsn), "{token}");
+        }
+    }
 
     #[test]
     fn a_missing_range_is_gone_if_a_newer_one_lives() {

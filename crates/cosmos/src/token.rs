@@ -15,6 +15,9 @@ const PREFIX: &str = "c1.";
 const OPERATION: &str = "ChangeFeed";
 const KIND: &str = "unordered_merge";
 
+/// The kind of a read of one partition key.
+const KIND_OF_ONE_KEY: &str = "request";
+
 #[derive(Serialize, Deserialize)]
 struct Token {
     op: String,
@@ -32,6 +35,9 @@ struct Root {
     active_tokens: Vec<Entry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_from: Option<StartFrom>,
+    /// Of a read of one partition key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server_continuation: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -72,7 +78,12 @@ pub(crate) fn resume(
     let token = Token {
         op: OPERATION.to_owned(),
         rid: container.to_string(),
-        root: Root { kind: KIND.to_owned(), active_tokens: vec![entry], start_from: Some(start_from) },
+        root: Root {
+            kind: KIND.to_owned(),
+            active_tokens: vec![entry],
+            start_from: Some(start_from),
+            server_continuation: None,
+        },
         cfm: (mode == Mode::AllVersions).then_some(true),
     };
     let json = serde_json::to_vec(&token).map_err(|error| unknown_form("").with_source(error))?;
@@ -107,14 +118,40 @@ pub(crate) fn position(token: &str, range: &FeedRange) -> Result<String> {
     }
 }
 
+/// Checks, before the first request, that the SDK goes on after `etag` in one partition key.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if it would not use the ETag.
+pub(crate) fn accepted_for_one_key(planned: &str, etag: &str) -> Result<()> {
+    match position_of_one_key(planned)? == etag {
+        true => Ok(()),
+        false => Err(unknown_form("the SDK changed the position")),
+    }
+}
+
+/// The ETag after a page of one partition key.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if the token tells none.
+pub(crate) fn position_of_one_key(token: &str) -> Result<String> {
+    let root = root(token)?;
+    let etag = root.server_continuation.filter(|_| root.kind == KIND_OF_ONE_KEY);
+    etag.ok_or_else(|| unknown_form("the SDK tells no position of a partition key"))
+}
+
 fn entries(token: &str) -> Result<Vec<Entry>> {
+    let root = root(token)?;
+    if root.kind != KIND {
+        return Err(unknown_form("its kind is another one"));
+    }
+    Ok(root.active_tokens)
+}
+
+fn root(token: &str) -> Result<Root> {
     let Some(payload) = token.strip_prefix(PREFIX) else { return Err(unknown_form("its version is another one")) };
     let json = BASE64_URL_SAFE_NO_PAD.decode(payload).map_err(|error| unknown_form("").with_source(error))?;
     let token: Token = serde_json::from_slice(&json).map_err(|error| unknown_form("").with_source(error))?;
-    if token.root.kind != KIND {
-        return Err(unknown_form("its kind is another one"));
-    }
-    Ok(token.root.active_tokens)
+    Ok(token.root)
 }
 
 fn is_range(entry: &Entry, range: &FeedRange) -> Result<bool> {
@@ -218,6 +255,19 @@ mod tests {
         for gone in [part, halves] {
             assert_eq!(position(&gone, &own).unwrap_err().kind(), ErrorKind::RangeGone);
             assert_eq!(accepted(&gone, &own, "\"14\"").unwrap_err().kind(), ErrorKind::RangeGone);
+        }
+    }
+
+    #[test]
+    fn the_position_in_one_key_is_read_and_checked() {
+        let one = made_of(r#"{"op":"ChangeFeed","rid":"x","root":{"kind":"request","server_continuation":"\"14\""}}"#);
+        accepted_for_one_key(&one, "\"14\"").unwrap();
+        assert_eq!(position_of_one_key(&one).unwrap(), "\"14\"");
+        assert_eq!(accepted_for_one_key(&one, "\"15\"").unwrap_err().kind(), ErrorKind::Unsupported);
+        let range = resume(&container(), &range("-FF"), "\"14\"", Mode::LatestVersion, None).unwrap();
+        let none = made_of(r#"{"op":"ChangeFeed","rid":"x","root":{"kind":"request"}}"#);
+        for bad in [range, none] {
+            assert_eq!(position_of_one_key(&bad).unwrap_err().kind(), ErrorKind::Unsupported);
         }
     }
 

@@ -72,7 +72,11 @@ impl Stage {
 
 /// Opens the container with a client of its own, as another process would.
 async fn open(server: &Server, clock: &TestClock) -> Container {
-    let account = connect(server.endpoint()).await.options(Options::new().clock(Arc::new(clock.clone())));
+    open_with(server, Options::new().clock(Arc::new(clock.clone()))).await
+}
+
+async fn open_with(server: &Server, options: Options) -> Container {
+    let account = connect(server.endpoint()).await.options(options);
     OnSdk::container(&on_sdk(async move { account.container("shop", "orders").await }).await.unwrap())
 }
 
@@ -141,6 +145,26 @@ async fn a_replica_that_lags_for_a_moment_changes_nothing() {
     assert!(stage.read(position(4)).await.changes.is_empty(), "the position is at the end");
     stage.write(&["2"]).await;
     assert_eq!(ids(&stage.read(position(4)).await), ["2"]);
+}
+
+#[tokio::test]
+async fn without_an_end_of_the_patience_no_position_is_left() {
+    let mut stage = Stage::new().await;
+    let options = Options::new().clock(Arc::new(stage.clock.clone())).failover_patience(Duration::MAX);
+    stage.orders = open_with(&stage.server, options).await;
+    stage.write(&["1", "2"]).await;
+    for _ in 0..5 {
+        stage.clock.advance(HOUR);
+        for (lsn, token) in [(99, "\"99\""), (4, "\"4\"")] {
+            let page = stage.read(position(lsn)).await;
+            assert!(page.changes.is_empty());
+            assert_eq!(page.continuation.token(), token);
+        }
+        let read = ReadChanges::new(FeedRange::full(), position(99)).mode(Mode::AllVersions);
+        assert!(stage.orders.read_changes(read).await.unwrap().changes.is_empty());
+    }
+    stage.write(&["3", "4"]).await;
+    assert_eq!(ids(&stage.read(position(4)).await), ["4"], "also if the feed passes it");
 }
 
 #[tokio::test]

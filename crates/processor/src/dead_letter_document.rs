@@ -136,7 +136,7 @@ impl DeadLetterDocument {
         let image = |raw: &RawValue| Bytes::copy_from_slice(raw.get().as_bytes());
         let broken = self.raw.as_ref().map(|text| Bytes::copy_from_slice(text.as_bytes()));
         Ok(Change {
-            id: ItemId::new(self.item_id.as_str())?,
+            id: ItemId::stored(self.item_id.as_str()),
             rid: None,
             lsn: Lsn::new(self.lsn),
             timestamp: Timestamp::from_millis(self.changed_at),

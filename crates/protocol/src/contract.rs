@@ -54,8 +54,22 @@ macro_rules! wire_str {
 
 wire_str! {
     ETag, "an etag is not one";
-    ItemId, "the id of an item is not one";
     RangeId, "the id of a range is not one";
+}
+
+/// The id of an item to read or delete may be one that no item can be given any more.
+impl Wire for ItemId {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_text(self.as_str(), out);
+    }
+
+    fn size_hint(&self) -> usize {
+        10 + self.as_str().len()
+    }
+
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        take_text(input, |text| Ok(Self::stored(text)))
+    }
 }
 
 /// Types that are sent as JSON.
@@ -110,8 +124,37 @@ wire_struct! {
     ItemPage { items, cursors, next }
     ListItems { id_prefix, rid, range, after, max_items, cursors }
     PhysicalRange { id, range, parents }
-    ReadChanges { range, physical, start, mode, not_before, max_items, count_remaining }
     WriteResult { id, etag, lsn, timestamp, created, item }
+}
+
+/// Its partition key stays here: the range says the same.
+impl Wire for ReadChanges {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.range.put(out);
+        self.physical.put(out);
+        self.start.put(out);
+        self.mode.put(out);
+        self.not_before.put(out);
+        self.max_items.put(out);
+        self.count_remaining.put(out);
+    }
+
+    fn size_hint(&self) -> usize {
+        self.range.size_hint() + self.physical.size_hint() + self.start.size_hint() + 24
+    }
+
+    fn read_from(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            range: Wire::read_from(input)?,
+            physical: Wire::read_from(input)?,
+            partition_key: None,
+            start: Wire::read_from(input)?,
+            mode: Wire::read_from(input)?,
+            not_before: Wire::read_from(input)?,
+            max_items: Wire::read_from(input)?,
+            count_remaining: Wire::read_from(input)?,
+        })
+    }
 }
 
 impl<T: Wire> Wire for Response<T> {

@@ -63,6 +63,27 @@ async fn the_key_of_an_account_comes_from_the_connection_string_a_file_or_a_vari
     assert!(text(&refused.stderr).contains("(401): check key"), "{}", text(&refused.stderr));
 }
 
+/// The SDK takes no certificates from a program: it trusts those of the machine.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_endpoint_with_a_certificate_of_its_own_is_trusted_if_the_machine_trusts_it() {
+    let folder = Folder::new();
+    let keys = folder.write("keys", KEY);
+    let server = Server::start(&["--store", "memory", "--key-file", &keys, "--tls", "self-signed"]);
+    let certificate = folder.write("ca.pem", server.ready["certificate"].as_str().unwrap());
+    let load = ["load", "--store", &server.endpoint(), "--container", "shop/orders", "--create", "--count", "10"];
+    let loaded = command(&load).args(["--key-file", &keys, "--ca-file", &certificate]).output().unwrap();
+    assert!(loaded.status.success(), "{}", text(&loaded.stderr));
+    let store = format!("AccountEndpoint=https://localhost:{}/;AccountKey={KEY};", server.address().port());
+    let mut tail = command(&TAIL);
+    let tail = tail.env("CHANGEFEED_STORE", &store);
+    let unknown = tail.output().unwrap();
+    assert_eq!((unknown.status.code(), text(&unknown.stdout).lines().count()), (Some(2), 0));
+    let trusted = tail.env("SSL_CERT_FILE", &certificate).output().unwrap();
+    assert!(trusted.status.success(), "{}", text(&trusted.stderr));
+    assert_eq!(text(&trusted.stdout).lines().count(), 10);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_of_the_command_goes_on_where_the_last_one_ended() {
     let (server, _folder) = shop().await;

@@ -57,7 +57,7 @@ pub(crate) struct Record<'a> {
 
 /// Appends a record whose body is `body` in several pieces. Returns its length.
 ///
-/// EPKs are at most 255 bytes, ids at most 255 characters and bodies at most a few MiB, which their types guarantee.
+/// EPKs are at most 255 bytes, ids at most 1,023 bytes and bodies at most a few MiB, which their types guarantee.
 pub(crate) fn append(out: &mut Vec<u8>, header: &RecordHeader, epk: &[u8], id: &str, body: &[&[u8]]) -> usize {
     let start = out.len();
     let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();

@@ -5,7 +5,7 @@
 use std::{borrow::Borrow, cmp::Ordering, fmt, str::FromStr, sync::Arc};
 
 use changefeed_core::{
-    ContainerIdentity, Error, ErrorKind, FeedRange, ItemId, MAX_ID_CHARS, RangeId, Result, stable_hash::fnv1a_128,
+    ContainerIdentity, Error, ErrorKind, FeedRange, ItemId, MAX_ID_BYTES, RangeId, Result, stable_hash::fnv1a_128,
 };
 use serde::{Serialize, Serializer};
 
@@ -25,7 +25,7 @@ impl LeasePrefix {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the name contains a `'` (it would break the queries of .NET hosts), a
-    /// control character or one of `/ \ # ?`, or if it leaves no room for lease ids of at most 255 characters.
+    /// control character or one of `/ \ # ?`, or if it leaves no room for lease ids of at most 1,023 bytes.
     pub fn new(name: &str, monitored: &ContainerIdentity) -> Result<Self> {
         let problem = if name.contains(['\'', '/', '\\', '#', '?']) {
             "contains one of ' / \\ # ?"
@@ -39,9 +39,9 @@ impl LeasePrefix {
         }
         let ContainerIdentity { account_host, database, container, .. } = monitored;
         let text = format!("{name}{account_host}_{database}_{container}");
-        let excess = (text.chars().count() + ROOM_FOR_TOKEN).saturating_sub(MAX_ID_CHARS);
+        let excess = (text.len() + ROOM_FOR_TOKEN).saturating_sub(MAX_ID_BYTES);
         if excess > 0 {
-            return Err(refused(name, "is too long for lease ids", &format!("make it {excess} characters shorter")));
+            return Err(refused(name, "is too long for lease ids", &format!("make it {excess} bytes shorter")));
         }
         ItemId::new(text.as_str())?;
         Ok(Self(text))
@@ -68,16 +68,21 @@ impl LeasePrefix {
     }
 
     /// The id of a lease: what the .NET SDK makes, if that is a valid id. The bounds of hierarchical partition keys can
-    /// make it longer than 255 characters; then the token is cut and a hash of all of it follows. Hosts of the .NET SDK
-    /// find such leases by their prefix and read the token inside, as we do; they could not have created them.
+    /// make it longer than 1,023 bytes behind a long name; then the token is cut and a hash of all of it follows. Hosts of
+    /// the .NET SDK find such leases by their prefix and read the token inside, as we do; they could not have created
+    /// them. Leases that an older version has created are found in the same way: it cut ids at 255 characters.
     pub fn lease_id(&self, token: &LeaseToken) -> String {
-        let id = format!("{}..{token}", self.0);
-        if id.chars().count() <= MAX_ID_CHARS {
-            return id;
+        let mut id = format!("{}..{token}", self.0);
+        if id.len() > MAX_ID_BYTES {
+            let hash = format!("~{:032x}", fnv1a_128([token.as_str()]));
+            let mut end = MAX_ID_BYTES - hash.len();
+            while !id.is_char_boundary(end) {
+                end -= 1;
+            }
+            id.truncate(end);
+            id.push_str(&hash);
         }
-        let hash = format!("~{:032x}", fnv1a_128([token.as_str()]));
-        let cut: String = id.chars().take(MAX_ID_CHARS - hash.len()).collect();
-        cut + &hash
+        id
     }
 
     /// What the ids of all leases begin with.
@@ -264,23 +269,25 @@ mod tests {
     }
 
     #[test]
-    fn every_lease_id_of_an_accepted_name_fits_into_255_characters() {
-        let room = 255 - 67 - "acct.documents.azure.com_kEgGAA==_kEgGAMy0JpU=".len();
-        let prefix = LeasePrefix::new(&"é".repeat(room), &monitored()).unwrap();
+    fn every_lease_id_of_an_accepted_name_fits_into_1023_bytes() {
+        let room = 1023 - 67 - "acct.documents.azure.com_kEgGAA==_kEgGAMy0JpU=".len();
+        let prefix = LeasePrefix::new(&"é".repeat(room / 2), &monitored()).unwrap();
         let widest = token(&format!("{}-{}", "A".repeat(32), "B".repeat(32)));
         assert!(ItemId::new(prefix.lease_id(&widest)).is_ok());
-        let error = LeasePrefix::new(&"é".repeat(room + 3), &monitored()).unwrap_err();
-        assert!(error.message().ends_with("is too long for lease ids: make it 3 characters shorter"), "{error}");
+        let error = LeasePrefix::new(&"x".repeat(room + 3), &monitored()).unwrap_err();
+        assert!(error.message().ends_with("is too long for lease ids: make it 3 bytes shorter"), "{error}");
     }
 
     #[test]
     fn ids_of_hierarchical_keys_fit_as_well_and_differ() {
-        let prefix = LeasePrefix::new(&"n".repeat(100), &monitored()).unwrap();
+        let short = LeasePrefix::new(&"n".repeat(100), &monitored()).unwrap();
+        let prefix = LeasePrefix::new(&"n".repeat(900), &monitored()).unwrap();
         // Three levels of 16 bytes: bounds of 96 digits. The first two tokens differ in their last digit only.
         let [a, b, c] = ["1", "2", "3"].map(|last| token(&format!("{}-{}{last}", "A".repeat(96), "B".repeat(95))));
+        assert_eq!(short.lease_id(&a), format!("{short}..{a}"), "as in the .NET SDK, longer than 255 characters");
         let ids = [&a, &b, &c].map(|token| prefix.lease_id(token));
         for id in &ids {
-            assert_eq!(id.chars().count(), 255);
+            assert_eq!(id.len(), 1023);
             assert!(ItemId::new(id.as_str()).is_ok() && id.starts_with(&prefix.leases()), "{id}");
         }
         assert!(ids[0] != ids[1] && ids[1] != ids[2]);
@@ -294,7 +301,7 @@ mod tests {
         assert_eq!(token("7").to_feed_range(), None);
         assert_eq!(LeaseToken::from(&FeedRange::full()).as_str(), "-FF");
         assert_eq!(token("-FF").to_feed_range(), Some(FeedRange::full()));
-        for text in ["", "a/b", "a\nb", &"x".repeat(256)] {
+        for text in ["", "a/b", "a\nb", &"x".repeat(1024)] {
             assert_eq!(text.parse::<LeaseToken>().unwrap_err().kind(), ErrorKind::InvalidArgument);
         }
     }

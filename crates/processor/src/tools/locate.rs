@@ -2,8 +2,7 @@
 //! leases and feed, writes nothing.
 
 use changefeed_core::{
-    Container, Epk, Error, ErrorKind, FeedRange, ItemId, Lsn, Mode, PartitionKey, ReadChanges, Result, StartFrom,
-    Timestamp,
+    Container, Epk, Error, ErrorKind, ItemId, Lsn, PartitionKey, ReadChanges, Result, StartFrom, Timestamp,
 };
 use serde::Serialize;
 
@@ -78,13 +77,16 @@ impl Locate {
         let monitored = &snapshot.monitored;
         let definition = &monitored.identity().partition_key;
         let (epk, keys) = (definition.epk(&key)?, definition.key_range(&key)?);
-        let item = monitored.read_item(key, id).await?;
+        let item = monitored.read_item(key.clone(), id).await?;
         let (lease, start) = find(&snapshot, &epk).ok_or_else(|| {
             let message = format!("no lease covers item {id}: a host creates the missing one when it runs");
             Error::new(ErrorKind::ItemNotFound, message)
         })?;
         let progress = match start {
-            Some(start) => look_ahead(monitored, snapshot.mode(), &keys, start, &item.id, item.lsn).await?,
+            Some(start) => {
+                let first = ReadChanges::new(keys, start).mode(snapshot.mode()).partition_key(key);
+                look_ahead(monitored, first, &item.id, item.lsn).await?
+            }
             None => Progress::Unknown,
         };
         let (owner, token) = (lease.owner.clone(), lease.token.clone());
@@ -102,17 +104,10 @@ fn find<'a>(snapshot: &'a Snapshot, epk: &Epk) -> Option<(&'a LeaseDocument, Opt
 }
 
 /// Reads the changes of one partition key after a position, until the version at `lsn` shows up or nothing is left.
-async fn look_ahead(
-    monitored: &Container,
-    mode: Mode,
-    keys: &FeedRange,
-    mut start: StartFrom,
-    id: &ItemId,
-    lsn: Lsn,
-) -> Result<Progress> {
+async fn look_ahead(monitored: &Container, mut request: ReadChanges, id: &ItemId, lsn: Lsn) -> Result<Progress> {
     let mut after = 0;
     loop {
-        let page = monitored.read_changes(ReadChanges::new(keys.clone(), start).mode(mode)).await?;
+        let page = monitored.read_changes(request.clone()).await?;
         for change in &page.changes {
             if change.id == *id && change.lsn >= lsn {
                 return Ok(Progress::Waiting { after });
@@ -122,6 +117,6 @@ async fn look_ahead(
         if page.changes.is_empty() {
             return Ok(Progress::Passed);
         }
-        start = StartFrom::Continuation(page.continuation.clone());
+        request.start = StartFrom::Continuation(page.continuation.clone());
     }
 }

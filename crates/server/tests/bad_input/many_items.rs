@@ -208,7 +208,7 @@ async fn a_batch_with_one_bad_operation_does_nothing_and_tells_which_it_was() {
             ),
             400,
         ),
-        ("an id too long", bad("Delete", json!({ "id": "x".repeat(300) })), 400),
+        ("an id too long", bad("Delete", json!({ "id": "x".repeat(1100) })), 400),
     ] {
         let before = world.state().await;
         let batch = json!([good("x1"), culprit, good("x2")]);

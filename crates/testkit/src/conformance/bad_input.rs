@@ -70,8 +70,8 @@ pub(super) async fn an_id_that_would_break_paths_is_refused(fixture: &dyn Fixtur
     }
 }
 
-pub(super) async fn an_id_over_255_characters_is_refused(fixture: &dyn Fixture) {
-    let bodies = ["x".repeat(256), "é".repeat(256), "x".repeat(5000)].map(|id| body(&item("a", &id, 1)));
+pub(super) async fn an_id_over_1023_bytes_is_refused(fixture: &dyn Fixture) {
+    let bodies = ["x".repeat(1024), "€".repeat(342), "x".repeat(5000)].map(|id| body(&item("a", &id, 1)));
     bodies_are_refused(fixture, &bodies, ErrorKind::BadId).await;
 }
 

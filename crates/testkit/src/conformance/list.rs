@@ -239,7 +239,7 @@ macro_rules! __conformance_cases {
             bad_input {
                 an_item_without_an_id_is_refused:;
                 an_id_that_would_break_paths_is_refused:;
-                an_id_over_255_characters_is_refused:;
+                an_id_over_1023_bytes_is_refused:;
                 a_body_that_is_not_an_object_is_refused:;
                 a_body_that_is_not_json_is_refused:;
                 a_body_that_is_not_utf8_is_refused:;

@@ -9,7 +9,7 @@ const AGAIN: &str = " again";
 /// Ends the entry of an item that is a dead letter, in leases of version 1.
 const BURIED: &str = " buried";
 
-/// Separates entries in leases of version 1, and the resource id of an item from its id. No id contains it.
+/// Separates entries in leases of version 1, and the resource id of an item from its id. No id that can be written contains it.
 const SEPARATOR: char = '/';
 
 /// Items that are delivered apart from others, because batches with them failed or crashed the process. Items are named

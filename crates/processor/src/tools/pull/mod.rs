@@ -45,6 +45,8 @@ const LAYOUT_TRIES: u32 = 8;
 #[must_use = "nothing is read before `next_page`"]
 pub struct Pull {
     container: Container,
+    /// The one key that is read, if it is one.
+    key: Option<PartitionKey>,
     mode: Mode,
     max_items: usize,
     /// In turn: the first is read next.
@@ -73,8 +75,11 @@ impl Pull {
     /// # Errors
     /// `WrongPartitionKey` if it does not fit the container.
     pub fn partition_key(container: &Container, key: impl Into<PartitionKey>, start: StartFrom) -> Result<Self> {
-        let range = container.identity().partition_key.key_range(&key.into())?;
-        Ok(Self::range(container, range, start))
+        let (definition, key) = (&container.identity().partition_key, key.into());
+        let range = definition.key_range(&key)?;
+        // A prefix names several keys.
+        let key = definition.epk(&key).is_ok().then_some(key);
+        Ok(Self { key, ..Self::range(container, range, start) })
     }
 
     /// Resumes exactly where the bookmark was made, in the mode it was made in.
@@ -108,7 +113,16 @@ impl Pull {
 
     fn new(container: &Container, mode: Mode, positions: VecDeque<RangePosition>) -> Self {
         let max_items = ReadChanges::DEFAULT_MAX_ITEMS;
-        Self { container: container.clone(), mode, max_items, positions, prepared: false, quiet: 0, resumed: None }
+        Self {
+            container: container.clone(),
+            key: None,
+            mode,
+            max_items,
+            positions,
+            prepared: false,
+            quiet: 0,
+            resumed: None,
+        }
     }
 
     /// Sets the page bound. A page may exceed it for a transaction that the store does not cut. Default: 1,000.
@@ -148,6 +162,7 @@ impl Pull {
             }
             let Some(position) = self.positions.front() else { return Ok(PullPage::empty(charge)) };
             let request = ReadChanges::new(position.range.clone(), position.start.clone());
+            let request = ReadChanges { partition_key: self.key.clone(), ..request };
             let read = self.container.read_changes(request.mode(self.mode).max_items(self.max_items)).await;
             match read {
                 Ok(page) => {
@@ -221,6 +236,7 @@ impl Pull {
         for position in &mut self.positions {
             if position.start == StartFrom::Now {
                 let request = ReadChanges::new(position.range.clone(), StartFrom::Now).mode(self.mode).max_items(1);
+                let request = ReadChanges { partition_key: self.key.clone(), ..request };
                 match self.container.read_changes(request).await {
                     Ok(page) => position.start = page.into_value().continuation.into(),
                     Err(error) if error.kind() == ErrorKind::RangeGone => return Ok(false),
