@@ -48,8 +48,8 @@ impl ItemId {
 
     /// Takes the id of an item that is stored already, whatever it is: Azure Cosmos DB has items whose ids
     /// [`ItemId::new`] refuses, such as `a/b`, and one of them must not make a page unreadable.
-    pub fn stored(id: impl Into<Arc<str>>) -> Self {
-        Self(id.into())
+    pub fn stored(id: impl AsRef<str>) -> Self {
+        Self(id.as_ref().into())
     }
 
     /// Returns the id as text.

@@ -148,7 +148,7 @@ async fn a_host_reads_a_merged_range_and_an_item_is_located() {
     running.stop().await.unwrap();
     assert!(stage.gateway.take_counts().refused > 0, "leases are parts of the range");
     let found = Locate::new("mailer", &orders, &leases).item("c7", "157").await.unwrap();
-    assert_eq!(found.progress, Progress::Handled);
+    assert_eq!(found.progress, Progress::Passed);
     stage.direct("orders").await.upsert(&json!({"id": "157", "customer": "c7"})).await.unwrap();
     let found = Locate::new("mailer", &orders, &leases).item("c7", "157").await.unwrap();
     assert_eq!(found.progress, Progress::Waiting { after: 0 });
