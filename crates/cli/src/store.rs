@@ -123,6 +123,13 @@ impl Store {
     #[cfg(feature = "cosmos")]
     fn azure(args: &StoreArgs, account: &AccountName<'_>) -> Result<Self> {
         let host = account.host()?;
+        if args.ca_file.is_some() {
+            // No error: the file may be for another store of the same command.
+            crate::exit::warn(
+                "--ca-file has no effect on an account of Azure Cosmos DB: its SDK trusts what this machine trusts; on Linux \
+                 name the file in SSL_CERT_FILE",
+            );
+        }
         let key = match account.key {
             Some(key) => key.to_owned(),
             None => keys::of_client(args, &host)?,

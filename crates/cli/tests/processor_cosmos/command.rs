@@ -77,8 +77,9 @@ fn an_endpoint_with_a_certificate_of_its_own_is_trusted_if_the_machine_trusts_it
     let store = format!("AccountEndpoint=https://localhost:{}/;AccountKey={KEY};", server.address().port());
     let mut tail = command(&TAIL);
     let tail = tail.env("CHANGEFEED_STORE", &store);
-    let unknown = tail.output().unwrap();
+    let unknown = tail.args(["--ca-file", &certificate]).output().unwrap();
     assert_eq!((unknown.status.code(), text(&unknown.stdout).lines().count()), (Some(2), 0));
+    assert!(text(&unknown.stderr).contains("--ca-file has no effect"), "{}", text(&unknown.stderr));
     let trusted = tail.env("SSL_CERT_FILE", &certificate).output().unwrap();
     assert!(trusted.status.success(), "{}", text(&trusted.stderr));
     assert_eq!(text(&trusted.stdout).lines().count(), 10);
