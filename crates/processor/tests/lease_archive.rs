@@ -64,6 +64,26 @@ async fn an_import_moves_leases_back_and_deletes_those_that_the_archive_does_not
     assert_eq!(seen.counts().len(), 10);
 }
 
+/// Earlier versions cut long ids of leases at another place.
+#[tokio::test(start_paused = true)]
+async fn a_lease_under_another_id_does_not_undo_an_import() {
+    let shop = caught_up(1, 10).await;
+    let archive = shop.control().export().await.expect("export");
+    shop.write(10..20, 1).await;
+    shop.catch_up(&Seen::default(), 10).await;
+    let mut lease = shop.lease_documents().await["0"].clone();
+    let id = lease["id"].as_str().expect("an id").to_owned();
+    lease["id"] = format!("{id}-cut").into();
+    shop.leases.create(&lease).await.expect("create");
+    shop.leases.delete(id.as_str(), id.as_str()).await.expect("delete");
+    shop.control().import(archive).apply().await.expect("import");
+    let ids: Vec<String> = shop.leases.list("").await.expect("list").iter().map(|item| item.id.to_string()).collect();
+    assert!(ids.contains(&id) && !ids.contains(&format!("{id}-cut")), "{ids:?}");
+    let seen = Seen::default();
+    shop.catch_up(&seen, 10).await;
+    assert_eq!(seen.counts().len(), 10, "what the import moved back");
+}
+
 #[tokio::test(start_paused = true)]
 async fn living_hosts_are_not_overwritten_unless_that_is_said() {
     let shop = caught_up(2, 10).await;

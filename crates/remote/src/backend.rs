@@ -76,9 +76,13 @@ impl Backend for RemoteContainer {
     async fn read_changes(&self, mut request: ReadChanges) -> Result<Response<ChangePage>> {
         request.max_items = self.page_size.limit(request.max_items);
         let (asked, began) = (request.max_items, instant());
-        let page = self.call(ContainerCall::ReadChanges, &(self.address.clone(), request)).await;
+        let page: Result<Response<ChangePage>> =
+            self.call(ContainerCall::ReadChanges, &(self.address.clone(), request)).await;
         match &page {
-            Ok(_) => self.page_size.received(began.elapsed(), self.client.transport.timeout),
+            Ok(page) => {
+                let count = page.changes.len();
+                self.page_size.received(asked, count, began.elapsed(), self.client.transport.timeout);
+            }
             Err(error) if error.kind() == ErrorKind::Timeout => self.page_size.timed_out(asked),
             Err(_) => {}
         }

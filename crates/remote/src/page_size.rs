@@ -35,11 +35,13 @@ impl PageSize {
         self.0.fetch_min((asked / PART).max(1), Ordering::Relaxed);
     }
 
-    /// A page has come within `elapsed`; one that took less than `timeout` allows larger ones.
-    pub(crate) fn received(&self, elapsed: Duration, timeout: Duration) {
-        let limit = self.0.load(Ordering::Relaxed);
-        if limit != NO_LIMIT && elapsed < timeout {
-            self.0.store(if limit >= LARGEST { NO_LIMIT } else { 2 * limit }, Ordering::Relaxed);
+    /// A page of `count` changes, of `asked`, has come within `elapsed`. If it is as large as the limit allows and took less
+    /// than `timeout`, the next ones may be larger; smaller ones, as of ranges with few changes, prove nothing.
+    pub(crate) fn received(&self, asked: usize, count: usize, elapsed: Duration, timeout: Duration) {
+        if asked != NO_LIMIT && count >= asked && elapsed < timeout {
+            let next = if asked >= LARGEST { NO_LIMIT } else { 2 * asked };
+            // Only if the limit is still the one that this page had: it may have been too large for another reader.
+            self.0.compare_exchange(asked, next, Ordering::Relaxed, Ordering::Relaxed).ok();
         }
     }
 }
@@ -56,13 +58,20 @@ mod tests {
         assert_eq!((size.limit(1000), size.limit(3)), (250, 3));
         size.timed_out(1000);
         assert_eq!(size.limit(1000), 250, "a reader that asked before proves nothing new");
-        size.received(timeout, timeout);
+        size.received(250, 250, timeout, timeout);
         assert_eq!(size.limit(1000), 250, "the link takes no more");
-        size.received(Duration::from_secs(1), timeout);
+        for (asked, count) in [(250, 0), (250, 249), (100, 100)] {
+            size.received(asked, count, Duration::ZERO, timeout);
+            assert_eq!(size.limit(1000), 250, "{count} of {asked} prove nothing");
+        }
+        size.received(250, 250, Duration::from_secs(1), timeout);
         assert_eq!(size.limit(1000), 500);
         size.timed_out(1);
         assert_eq!(size.limit(1000), 1);
-        (0..100).for_each(|_| size.received(Duration::ZERO, timeout));
+        for _ in 0..100 {
+            let asked = size.limit(usize::MAX);
+            size.received(asked, asked, Duration::ZERO, timeout);
+        }
         assert_eq!(size.limit(usize::MAX), NO_LIMIT);
     }
 }

@@ -213,7 +213,7 @@ async fn a_stalled_server_is_given_up_after_the_timeout() {
 /// A page over a slow link: the timeout is for silence, not for the whole of it.
 #[tokio::test]
 async fn an_answer_that_keeps_coming_is_waited_for_and_one_that_stops_is_not() {
-    let stage = Stage::with_timeout(Duration::from_millis(500)).await;
+    let stage = Stage::with_timeout(Duration::from_secs(1)).await;
     stage.orders.create(&json!({"id": "1", "text": "a".repeat(1 << 20)})).await.unwrap();
     let read = || stage.orders.read_changes(ReadChanges::new(FeedRange::full(), StartFrom::Beginning));
     stage.proxy.inject("read_changes", Fault::Slow(700_000), 1);
@@ -221,26 +221,26 @@ async fn an_answer_that_keeps_coming_is_waited_for_and_one_that_stops_is_not() {
     stage.proxy.inject("read_changes", Fault::Stuck(Duration::from_secs(30)), 1);
     let error = read().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Timeout, Effect::None), "{error:?}");
-    assert!(error.message().contains("sent nothing of its answer within 500ms"), "{error}");
+    assert!(error.message().contains("sent nothing of its answer within 1s"), "{error}");
     // An answer does not take without end either.
     stage.proxy.inject("read_changes", Fault::Slow(80_000), 1);
     let error = read().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
-    assert!(error.message().contains("did not complete its answer within 3s"), "{error}");
+    assert!(error.message().contains("did not complete its answer within 6s"), "{error}");
     assert_eq!(read().await.unwrap().changes.len(), 1);
 }
 
 /// A link that is too slow for whole pages: asking for the same page again and again would never succeed.
 #[tokio::test]
 async fn pages_become_smaller_until_a_slow_link_carries_them() {
-    let stage = Stage::with_timeout(Duration::from_millis(500)).await;
+    let stage = Stage::with_timeout(Duration::from_secs(1)).await;
     for number in 0..100 {
         stage.orders.create(&json!({"id": number.to_string(), "text": "a".repeat(20_000)})).await.unwrap();
     }
     stage.proxy.inject("read_changes", Fault::Slow(200_000), usize::MAX);
     let read = || stage.orders.read_changes(ReadChanges::new(FeedRange::full(), StartFrom::Beginning));
     let error = read().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout, "2 MB cannot come in three seconds: {error:?}");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "2 MB cannot come in six seconds: {error:?}");
     let mut smaller = read().await;
     while let Err(error) = smaller {
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");

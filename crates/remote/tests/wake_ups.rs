@@ -191,9 +191,9 @@ async fn polls_become_shorter_behind_a_proxy_that_ends_long_requests() {
     let proxy = Proxy::start(served.server.address());
     let orders = through(&proxy, 1).await;
     let ranges = orders.feed_ranges().await.unwrap();
-    proxy.inject("watch", Fault::Limited(Duration::from_secs(4)), usize::MAX);
+    proxy.inject("watch", Fault::Limited(Duration::from_millis(4600)), usize::MAX);
     let mut readers = readers(&orders, &ranges).await;
-    // With one failure after the other the reader would be sent to look for itself after nine seconds.
+    // With one failure after the other the reader would be sent to look for itself after ten seconds.
     assert!(within(Duration::from_secs(11), readers.join_next()).await.is_none(), "wake-ups are not interrupted");
     served.orders().await.create(&json!({"id": "1"})).await.unwrap();
     within(Duration::from_secs(2), readers.join_next()).await.expect("a wake-up");

@@ -153,7 +153,7 @@ fn a_signal_before_it_has_caught_up_hands_over_what_it_holds() {
 fn two_signals_at_once_are_one_request_and_leases_are_handed_over() {
     let shop = Shop::served();
     shop.load(1);
-    let options = ["--exec", "touch called; sleep 0.5", "--from", "beginning", "--log", "off"];
+    let options = ["--exec", "touch called; sleep 3", "--from", "beginning", "--log", "off"];
     let host = spawn(shop.command(&["run"], &options));
     eventually("a call", || shop.folder.path().join("called").exists());
     // As `timeout` does: the process, then its group.

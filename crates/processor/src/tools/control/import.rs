@@ -179,18 +179,22 @@ impl Import {
         let documents = self.documents(&store)?;
         self.check_positions(&documents).await?;
         let info = self.info(&store).await?;
-        let imported: BTreeSet<LeaseToken> = documents.keys().cloned().collect();
         let existing = listing.leases.iter().chain(&listing.duplicates);
-        let deletes = existing.clone().filter(|lease| !imported.contains(&lease.document.token)).cloned().collect();
-        let leases = documents.into_values().map(|mut document| {
-            let lease = listing.find(&document.token).filter(|lease| lease.document.id == document.id);
+        // Earlier versions gave some leases other ids: such a one would count beside the new one of its token.
+        let is_replaced = |lease: &&StoredLease| {
+            documents.get(&lease.document.token).is_some_and(|document| document.id == lease.document.id)
+        };
+        let deletes = existing.clone().filter(|lease| !is_replaced(lease)).cloned().collect();
+        let leases = documents.into_iter().map(|(token, mut document)| {
+            let same = existing.clone().filter(|lease| lease.document.token == token);
+            let lease = same.clone().find(|lease| lease.document.id == document.id);
             let broken = listing.broken.iter().find(|broken| store.replaces(&document, broken));
             let existing = match (lease, broken) {
                 (Some(lease), _) => Existing::Lease(lease.clone()),
                 (None, Some(broken)) => Existing::Broken(broken.clone()),
                 (None, None) => Existing::Nothing,
             };
-            raise(&mut document, existing.lease());
+            raise(&mut document, same.map(|lease| &*lease.document));
             (document, existing)
         });
         let leases: Vec<(LeaseDocument, Existing)> = leases.collect();
@@ -329,10 +333,9 @@ impl Plan {
 }
 
 /// Frees a lease under numbers that no host has seen, so that nobody takes it for the one that was there.
-fn raise(document: &mut LeaseDocument, existing: Option<&LeaseDocument>) {
-    let highest = |own: u64, other: Option<u64>| own.max(other.unwrap_or_default());
-    let generation = highest(document.generation(), existing.map(LeaseDocument::generation)) + 1;
-    document.set_epoch(highest(document.epoch(), existing.map(LeaseDocument::epoch)));
+fn raise<'a>(document: &mut LeaseDocument, existing: impl Iterator<Item = &'a LeaseDocument> + Clone) {
+    let generation = existing.clone().map(LeaseDocument::generation).fold(document.generation(), u64::max) + 1;
+    document.set_epoch(existing.map(LeaseDocument::epoch).fold(document.epoch(), u64::max));
     end_ownership(document, None);
     document.set_generation(generation);
 }
