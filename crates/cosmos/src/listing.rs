@@ -1,5 +1,5 @@
-//! A place in a listing: the token of the SDK, and what shows that the listing advances. A listing was seen once that did
-//! not end, for a reason that is not known; whoever reads pages until the last one must not do so without limit. Pure: text
+//! A place in a listing: the token of the SDK, and what shows that the listing advances. A server may answer an empty page
+//! with the continuation of the page before; whoever reads pages until the last one must not do so without limit. Pure: text
 //! in, text out.
 
 use std::time::Duration;

@@ -259,7 +259,8 @@ impl Run {
                 (if shown { vec![row.json().into_bytes()] } else { Vec::new() }, false)
             }
             Mode::Stream(stream) => {
-                let more = !at_end || stream.partial.is_some();
+                // An item of which a page before used a part may be gone: then nothing is left of it.
+                let more = !at_end || stream.overflow;
                 cursor.a = stream.after;
                 (cursor.p, cursor.n) = stream.partial.map_or((None, 0), |(position, rows)| (Some(position), rows));
                 (stream.rows, more)

@@ -154,6 +154,21 @@ fn an_item_with_many_rows_is_continued_inside() {
 }
 
 #[test]
+fn a_query_ends_although_the_item_that_it_stopped_at_is_gone() {
+    for (query, bodies) in [
+        ("SELECT VALUE c.n FROM c", ["{\"n\":1}", "{\"n\":2}"]),
+        ("SELECT VALUE x FROM c JOIN x IN c.l", ["{\"l\":[1]}", "{\"l\":[2,3]}"]),
+        ("SELECT VALUE x FROM c JOIN x IN c.l", ["{\"l\":[]}", "{\"l\":[1,2]}"]),
+    ] {
+        let (bound, mut items) = (bind(query), Items::of(&bodies));
+        let (rows, next) = items.page(&bound, None, 1).unwrap();
+        assert!(rows.len() == 1 && next.is_some(), "{query}");
+        items.0.pop_last();
+        assert_eq!(items.page(&bound, next.as_deref(), 1).unwrap(), (Vec::new(), None), "{query}");
+    }
+}
+
+#[test]
 fn rows_of_the_last_item_are_not_lost() {
     let items = Items::of(&["{\"l\":[1,2,3,4,5]}"]);
     for size in 1..7 {
