@@ -44,12 +44,12 @@ pub(crate) fn decode(entry: &ChangeFeedItem<Value>, mode: Mode, page: Lsn) -> Ch
     }
 }
 
-/// The partition key that is told beside a delete: its values by path or, by a comment in the SDK, as an array.
+/// The partition key that comes with a delete: its values by path or, by a comment in the SDK, as an array.
 pub(crate) fn deleted_key(told: &Value, definition: &PartitionKeyDefinition) -> Option<PartitionKey> {
     let members = match told {
         Value::Array(_) => return told.to_string().parse().ok(),
         Value::Object(members) if !members.is_empty() => members,
-        // None is told.
+        // The answer names no key.
         _ => return None,
     };
     let value = |path: &str| {

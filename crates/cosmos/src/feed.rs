@@ -363,7 +363,7 @@ impl CosmosContainer {
         Ok(Answer { answer: Response::new(page, charge), known: known.map(|known| known.max(newest)), places })
     }
 
-    /// Where a change belongs: by its item or, for a delete without one, by the key that is told beside it.
+    /// Where a change belongs: by its item or, for a delete without one, by the key that comes with it.
     fn place(&self, change: &Change, entry: &ChangeFeedItem<Value>) -> Option<Epk> {
         let body = change.current.as_ref().or(change.previous.as_ref());
         let key = match body {

@@ -1,5 +1,5 @@
 //! Where leases begin that hosts of the .NET SDK created. Until its first change such a lease has no continuation, and their
-//! `.info` has no positions: they begin where each .NET host is told to, from now on by default.
+//! `.info` has no positions: each .NET host begins them at its own start option, now by default.
 //!
 //! Our hosts write into `.info` where those leases begin, before anything is delivered, and never later than .NET hosts with
 //! the same option: changes may be delivered that came shortly before the first of those hosts started, but none is lost.

@@ -297,8 +297,7 @@ pub struct LegacyPlan {
 /// Leases as the bootstrap of .NET hosts leaves them: without continuations, beside an `.info` without positions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootstrapPlan {
-    /// Whether our hosts are told that the processor began at that time, instead of now; they are told of the beginning as
-    /// ever.
+    /// Whether our hosts start at that time as well, instead of at now; a start at the beginning is always given to both.
     pub at_time: bool,
     /// How long no host runs then.
     pub idle: u64,
