@@ -12,7 +12,7 @@ use std::{
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
-    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult, async_trait,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, Write, WriteResult, async_trait,
 };
 use serde_json::Value;
 
@@ -182,6 +182,10 @@ impl Backend for Counting {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.lists.fetch_add(1, Ordering::Relaxed);
         self.inner.list_items(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.inner.time_to_live().await
     }
 
     async fn reopen(&self) -> Result<Container> {

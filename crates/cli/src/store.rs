@@ -165,15 +165,8 @@ impl Store {
             return Err("--write-region is for leases in an account of Azure Cosmos DB: leave it out".into());
         }
         let Some(found) = self.container_if_any(name).await? else { return Ok(None) };
-        let listed = self.catalog.list_containers(&name.database).await?;
-        match listed.iter().find(|info| info.spec.name == name.container).map(|info| info.spec.time_to_live) {
-            Some(TimeToLive::Seconds(seconds)) => Err(format!(
-                "{name} deletes items after {seconds} s, leases among them: pass another container to --leases, or set its \
-                 defaultTtl to -1 with an SDK"
-            )
-            .into()),
-            _ => Ok(Some(found)),
-        }
+        found.time_to_live().await?.check_for_leases(found.identity())?;
+        Ok(Some(found))
     }
 
     /// The store that another program has open, through its admin endpoint.
@@ -307,16 +300,12 @@ impl Store {
     /// one.
     pub(crate) async fn dead_letters_if_any(&self, name: &ContainerName, with_ttl: bool) -> Result<Option<Container>> {
         let Some(container) = self.container_if_any(name).await? else { return Ok(None) };
-        if with_ttl {
-            let listed = self.catalog.list_containers(&name.database).await?;
-            let found = listed.iter().find(|info| info.spec.name == name.container);
-            if found.is_some_and(|info| info.spec.time_to_live == TimeToLive::Off) {
-                return Err(format!(
-                    "--dead-letter-ttl: {name} ignores the time to live of its items: set its defaultTtl to -1, or pass \
-                     another container to --dead-letters, which is made with it"
-                )
-                .into());
-            }
+        if with_ttl && container.time_to_live().await? == TimeToLive::Off {
+            return Err(format!(
+                "--dead-letter-ttl: {name} ignores the time to live of its items: set its defaultTtl to -1, or pass \
+                 another container to --dead-letters, which is made with it"
+            )
+            .into());
         }
         Ok(Some(container))
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     Capabilities, ChangePage, Container, Continuation, ETag, FeedRange, Item, ItemId, ItemKey, Lsn, PartitionKey,
-    PartitionKeyDefinition, PhysicalRange, ReadChanges, ResourceId, Response, Result, StoreId, Timestamp,
+    PartitionKeyDefinition, PhysicalRange, ReadChanges, ResourceId, Response, Result, StoreId, TimeToLive, Timestamp,
 };
 
 /// One container of one store. Leases, dead letters and the user's items are all just items.
@@ -79,6 +79,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Reads a page of the items of the container. A full listing returns every item that existed from its beginning
     /// to its end exactly once.
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>>;
+
+    /// Reads how long items of the container live, as last set by an acknowledged call.
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>>;
 
     /// Opens the container that has the name of this one now: another one, if this was deleted and created again. Refused
     /// with `ContainerNotFound` if there is none, and with `Unsupported` by stores that open no containers by name.

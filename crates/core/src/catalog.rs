@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Container, Effect, Epk, Error, ErrorKind, PartitionKeyDefinition, PartitionKeyKind, PhysicalRange, RangeId,
-    ResourceId, Result, Timestamp,
+    Container, ContainerIdentity, Effect, Epk, Error, ErrorKind, PartitionKeyDefinition, PartitionKeyKind,
+    PhysicalRange, RangeId, ResourceId, Result, Timestamp,
 };
 
 /// How often `open_or_create` asks for a container whose creation has an unknown outcome and that is not there.
@@ -108,6 +108,23 @@ pub enum TimeToLive {
     ItemsOnly,
     /// This many seconds after their last write, unless the item has a `ttl` of its own (`-1`: without limit).
     Seconds(u32),
+}
+
+impl TimeToLive {
+    /// Refuses a container that deletes items which are not written for a while: leases must stay however long they are
+    /// idle. A `ttl` in an item harms none that has no such member.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the setting to change.
+    pub fn check_for_leases(self, container: &ContainerIdentity) -> Result<()> {
+        let Self::Seconds(seconds) = self else { return Ok(()) };
+        let ContainerIdentity { database_name, container_name, .. } = container;
+        let message = format!(
+            "container {database_name}/{container_name} deletes items after {seconds} s (defaultTtl), leases among them: \
+             set its defaultTtl to -1 or turn it off, or use another container for leases"
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, message))
+    }
 }
 
 impl fmt::Display for TimeToLive {

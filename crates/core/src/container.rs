@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     Backend, Batch, Capabilities, ChangePage, ContainerIdentity, ETag, Error, ErrorKind, Item, ItemId, ItemKey,
-    ListItems, PartitionKey, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult,
+    ListItems, PartitionKey, PhysicalRange, ReadChanges, Response, Result, TimeToLive, Write, WriteResult,
 };
 
 /// A container of items. Cheap to clone.
@@ -54,6 +54,14 @@ impl Container {
     /// Returns what its store can do.
     pub fn capabilities(&self) -> Capabilities {
         self.backend.capabilities()
+    }
+
+    /// Reads how long its items live, as it is set now.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn time_to_live(&self) -> Result<TimeToLive> {
+        self.backend.time_to_live().await.map(Response::into_value)
     }
 
     /// Adds an item.

@@ -2,7 +2,7 @@
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
-    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, WriteResult, async_trait,
 };
 
 use crate::container::CosmosContainer;
@@ -44,6 +44,11 @@ impl Backend for CosmosContainer {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.list_page(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        let settings = self.settings("read the time to live of").await?;
+        Ok(settings.map(|settings| settings.time_to_live()))
     }
 
     async fn reopen(&self) -> Result<Container> {

@@ -20,6 +20,7 @@ use crate::{
     error::{Call, failed, timed_out},
     key,
     options::Options,
+    settings,
     timer::within,
 };
 
@@ -111,7 +112,7 @@ impl Catalog for CosmosCatalog {
                 self.connection.client().database_client(database).container_client(spec.name.as_str(), None).await?;
             // What this library does not interpret, such as the indexing policy, stays.
             let mut found = client.read(None).await?.into_model()?;
-            found.default_ttl = time_to_live(spec.time_to_live);
+            found.default_ttl = default_ttl(spec.time_to_live);
             found.change_feed_policy = policy(&spec);
             client.replace(found, None).await?.into_model()
         };
@@ -152,7 +153,7 @@ fn no_extra(extra: &serde_json::Map<String, serde_json::Value>) -> Result<()> {
 fn properties(spec: &ContainerSpec) -> Result<ContainerProperties> {
     no_extra(&spec.extra)?;
     let mut properties = ContainerProperties::new(spec.name.clone(), key::definition_to_sdk(&spec.partition_key));
-    properties.default_ttl = time_to_live(spec.time_to_live);
+    properties.default_ttl = default_ttl(spec.time_to_live);
     properties.change_feed_policy = policy(spec);
     Ok(properties)
 }
@@ -161,7 +162,7 @@ fn policy(spec: &ContainerSpec) -> Option<ChangeFeedPolicy> {
     spec.all_versions_retention.map(|retention| ChangeFeedPolicy::default().with_retention_duration(retention))
 }
 
-fn time_to_live(time: TimeToLive) -> SdkTimeToLive {
+fn default_ttl(time: TimeToLive) -> SdkTimeToLive {
     match time {
         TimeToLive::Off => SdkTimeToLive::Forever,
         TimeToLive::ItemsOnly => SdkTimeToLive::NoDefault,
@@ -184,11 +185,7 @@ fn database(properties: DatabaseProperties) -> Result<DatabaseInfo> {
 fn container(properties: ContainerProperties) -> Result<ContainerInfo> {
     let (rid, timestamp) = system(&properties.system_properties)?;
     let mut spec = ContainerSpec::new(properties.id.to_string(), key::definition(&properties.partition_key)?);
-    spec.time_to_live = match properties.default_ttl {
-        SdkTimeToLive::NoDefault => TimeToLive::ItemsOnly,
-        SdkTimeToLive::Seconds(seconds) => TimeToLive::Seconds(seconds),
-        _ => TimeToLive::Off,
-    };
+    spec.time_to_live = settings::time_to_live(&properties.default_ttl);
     spec.all_versions_retention = properties.change_feed_policy.and_then(|policy| policy.retention_duration());
     Ok(ContainerInfo { rid, timestamp, spec })
 }

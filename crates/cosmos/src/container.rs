@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use azure_data_cosmos::{ContainerClient, CosmosClient, CosmosError, diagnostics::DiagnosticsContext, options::Region};
 use changefeed_core::{
-    Container, ContainerIdentity, Error, ErrorKind, FeedRange, PartitionKeyDefinition, PhysicalRange, Result,
+    Container, ContainerIdentity, Error, ErrorKind, FeedRange, PartitionKeyDefinition, PhysicalRange, Response, Result,
     check_name,
 };
 use parking_lot::Mutex;
@@ -40,8 +40,6 @@ use crate::{
 /// ```
 pub struct CosmosContainer {
     client: Arc<NamedClient>,
-    /// Whether it was opened for leases, which must not expire.
-    for_leases: bool,
     pub(crate) identity: ContainerIdentity,
     pub(crate) options: Options,
     pub(crate) budgets: Budgets,
@@ -107,8 +105,8 @@ impl CosmosContainer {
     ) -> Result<Arc<Self>> {
         let options = account.check_for_leases(options)?;
         let (opened, settings) = Self::read(client, database, container, options).await?;
-        settings.check_lifetime(&format!("{database}/{container}"))?;
-        Ok(Arc::new(Self { for_leases: true, ..opened }))
+        settings.time_to_live().check_for_leases(&opened.identity)?;
+        Ok(Arc::new(opened))
     }
 
     /// Opens a container for leases, and refuses one that cannot hold them safely: with a `defaultTtl`, which would
@@ -138,7 +136,7 @@ impl CosmosContainer {
         }
         let opening = async {
             let container = client.database_client(database).container_client(name, None).await?;
-            let settings = Settings::read(&container).await?;
+            let settings = Settings::read(&container).await?.into_value();
             Ok::<_, CosmosError>((container, settings))
         };
         let answer = within(budgets.items.limit, opening).await;
@@ -154,29 +152,25 @@ impl CosmosContainer {
     fn new(client: Arc<NamedClient>, identity: ContainerIdentity, options: Options) -> Self {
         let (ranges, positions, parts) = (Mutex::default(), Mutex::default(), Mutex::default());
         let budgets = options.budgets();
-        Self { client, for_leases: false, identity, options, budgets, ranges, positions, parts }
+        Self { client, identity, options, budgets, ranges, positions, parts }
     }
 
-    /// Opens the container that has this name now, through the same client, with the same settings.
+    /// Opens the container that has this name now, through the same client, with the same options.
     ///
     /// # Errors
-    /// See [`CosmosContainer::open`] and, for one with leases, [`CosmosContainer::open_leases`].
+    /// See [`CosmosContainer::open`].
     pub(crate) async fn open_again(&self) -> Result<Container> {
         let client = self.sdk();
         let reading = Settings::read(&client);
-        let settings = Box::pin(self.call(Call::Container, "open again", &self.budgets.items, reading)).await?;
-        let ContainerIdentity { database_name, container_name, .. } = &self.identity;
-        if self.for_leases {
-            settings.check_lifetime(&format!("{database_name}/{container_name}"))?;
-        }
-        let identity = settings.identity(StoreNames::of_container(&self.identity), database_name)?;
+        let read = Box::pin(self.call(Call::Container, "open again", &self.budgets.items, reading)).await?;
+        let names = StoreNames::of_container(&self.identity);
+        let identity = read.into_value().identity(names, &self.identity.database_name)?;
         if identity.container != self.identity.container {
             // The SDK remembers the resource id of the name until the answer to a request shows that it is another one.
             drop(Box::pin(self.identified(FeedRange::full())).await);
             Box::pin(self.client.resolve()).await?;
         }
-        let opened = Self::new(Arc::clone(&self.client), identity, self.options.clone());
-        Ok(Container::new(Arc::new(Self { for_leases: self.for_leases, ..opened })))
+        Ok(Container::new(Arc::new(Self::new(Arc::clone(&self.client), identity, self.options.clone()))))
     }
 
     /// The client of the SDK by name.
@@ -204,10 +198,18 @@ impl CosmosContainer {
     /// # Errors
     /// [`ErrorKind::ContainerNotFound`] if it is not.
     pub(crate) async fn check_identity(&self) -> Result<()> {
+        self.settings("read the settings of").await.map(drop)
+    }
+
+    /// Reads the settings of this container.
+    ///
+    /// # Errors
+    /// As for [`CosmosContainer::check_identity`], and those of the service.
+    pub(crate) async fn settings(&self, doing: &str) -> Result<Response<Settings>> {
         let client = self.sdk();
         let reading = Settings::read(&client);
-        let found = self.call(Call::Feed, "read the settings of", &self.budgets.items, reading).await?;
-        if found.are_of(&self.identity) { Ok(()) } else { Err(self.replaced()) }
+        let found = self.call(Call::Feed, doing, &self.budgets.items, reading).await?;
+        if found.value.are_of(&self.identity) { Ok(found) } else { Err(self.replaced()) }
     }
 
     pub(crate) fn replaced(&self) -> Error {

@@ -2,12 +2,12 @@
 
 use azure_data_cosmos::{
     ContainerClient, CosmosError,
-    models::{ContainerProperties, TimeToLive},
+    models::{ContainerProperties, TimeToLive as SdkTimeToLive},
 };
-use changefeed_core::{ContainerIdentity, Error, ErrorKind, ResourceId, Result, StoreId};
+use changefeed_core::{ContainerIdentity, ResourceId, Response, Result, StoreId, TimeToLive};
 use serde::Deserialize;
 
-use crate::{body, key};
+use crate::{body, error::charge, key};
 
 /// The settings of a container.
 #[derive(Deserialize)]
@@ -45,8 +45,15 @@ impl StoreNames {
 }
 
 impl Settings {
-    pub(crate) async fn read(container: &ContainerClient) -> std::result::Result<Self, CosmosError> {
-        container.read(None).await?.into_body().into_single()
+    /// Reads them, with what that was charged.
+    pub(crate) async fn read(container: &ContainerClient) -> std::result::Result<Response<Self>, CosmosError> {
+        let read = container.read(None).await?;
+        let charge = charge(&read.diagnostics());
+        Ok(Response::new(read.into_body().into_single()?, charge))
+    }
+
+    pub(crate) fn time_to_live(&self) -> TimeToLive {
+        time_to_live(&self.properties.default_ttl)
     }
 
     /// Which container it is: of the store that it names, otherwise of the one with `names`.
@@ -74,26 +81,16 @@ impl Settings {
         is_same_store && ResourceId::try_parse(self.rid()) == Some(identity.container)
     }
 
-    /// Refuses a container in which leases would expire.
-    ///
-    /// # Errors
-    /// `InvalidArgument` with the setting to change.
-    pub(crate) fn check_lifetime(&self, name: &str) -> Result<()> {
-        match self.properties.default_ttl {
-            // Off, or for items that have a `ttl` of their own: only the lock of the start has one.
-            TimeToLive::Forever | TimeToLive::NoDefault => Ok(()),
-            TimeToLive::Seconds(seconds) => {
-                let message = format!(
-                    "container {name} deletes items after {seconds} s (defaultTtl), leases among them: set its \
-                     defaultTtl to -1 or turn it off, or use another container for leases"
-                );
-                Err(Error::new(ErrorKind::InvalidArgument, message))
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn rid(&self) -> &str {
         self.properties.system_properties.resource_id.as_deref().unwrap_or_default()
+    }
+}
+
+/// How long items live, from the `defaultTtl` of a container.
+pub(crate) fn time_to_live(default_ttl: &SdkTimeToLive) -> TimeToLive {
+    match default_ttl {
+        SdkTimeToLive::NoDefault => TimeToLive::ItemsOnly,
+        SdkTimeToLive::Seconds(seconds) => TimeToLive::Seconds(*seconds),
+        _ => TimeToLive::Off,
     }
 }

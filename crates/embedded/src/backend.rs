@@ -6,7 +6,7 @@ use bytes::Bytes;
 use changefeed_core::{
     Backend, Batch, Capabilities, Change, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind,
     FeedRange, Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, MAX_ITEM_BYTES, Mode, PartitionKey, PhysicalRange,
-    ReadChanges, ResourceId, Response, Result, StartFrom, Timestamp, Write, WriteResult, async_trait,
+    ReadChanges, ResourceId, Response, Result, StartFrom, TimeToLive, Timestamp, Write, WriteResult, async_trait,
 };
 
 use crate::{
@@ -397,6 +397,12 @@ impl Backend for EmbeddedContainer {
         let cursors = entries.iter().filter(|_| request.cursors).map(|(_, cursor)| cursor.print()).collect();
         let items = entries.iter().zip(bodies).map(|((entry, _), body)| self.item(entry, body));
         Ok(Response::free(ItemPage { items: items.collect::<Result<_>>()?, cursors, next }))
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        let state = self.threads.inner().state.read();
+        let (container, _) = state.container(self.number, &self.name)?;
+        Ok(Response::free(container.time_to_live()))
     }
 
     async fn reopen(&self) -> Result<Container> {

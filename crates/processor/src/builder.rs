@@ -18,6 +18,7 @@ use crate::{
         store::LeaseStore,
         timing::LeaseTiming,
     },
+    metrics::requests::StoreRole,
     notification::{ErrorReport, Notification},
     notifier::{AsyncCallback, Callback},
     options::{Checkpoint, Options, default_poll_interval},
@@ -369,9 +370,10 @@ impl<M, C> ProcessorBuilder<M, C> {
         };
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::new);
         let replacements = Replacements::new(&runtime, self.options.read_timeout);
-        let (leases, leases_replaced) = ReopenedBackend::container(&self.leases, &replacements);
+        let (leases, leases_replaced) = ReopenedBackend::container(&self.leases, StoreRole::Leases, &replacements);
         if let Some(letters) = &mut self.options.dead_letter {
-            (letters.container, _) = ReopenedBackend::container(&letters.container, &replacements);
+            (letters.container, _) =
+                ReopenedBackend::container(&letters.container, StoreRole::DeadLetters, &replacements);
         }
         Ok(Processor {
             name: self.name.into(),

@@ -25,7 +25,7 @@ use crate::{
     store::{
         charged::{ChargedBackend, Waits},
         presence::Presence,
-        replacement::{Keys, Replacements},
+        replacement::Replacements,
         retry::RetryBackend,
         timeout::{Limits, TimeoutBackend},
     },
@@ -121,7 +121,7 @@ impl Launch {
     /// # Errors
     /// As for [`Replacements::of`].
     pub(crate) async fn replacement(&self, monitored: &Container) -> Result<Option<Container>> {
-        self.replacements().of(monitored, Keys::Any).await
+        self.replacements().of(monitored, StoreRole::Monitored).await
     }
 
     /// Finds containers that replace others.

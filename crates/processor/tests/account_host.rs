@@ -6,8 +6,8 @@ use changefeed::{
     Changes, Context, Explain, Processor, Running,
     core::{
         Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind,
-        FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, StoreId, WriteResult,
-        async_trait,
+        FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, StoreId, TimeToLive,
+        WriteResult, async_trait,
     },
     embedded::{Engine, vfs::memory::MemoryDisk},
 };
@@ -181,6 +181,10 @@ impl Backend for Renamed {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>, Error> {
         self.turn().await.list_items(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>, Error> {
+        self.turn().await.time_to_live().await
     }
 
     async fn reopen(&self) -> Result<Container, Error> {

@@ -15,7 +15,8 @@ use changefeed::{
     Changes, Notification, Processor, Running,
     core::{
         Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, ErrorKind, FeedRange,
-        Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult,
+        Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, Write,
+        WriteResult,
     },
 };
 use changefeed_testkit::faulty::{Call, Fault};
@@ -315,6 +316,10 @@ impl Backend for WithoutParents {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.list_items(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.0.time_to_live().await
     }
 
     async fn reopen(&self) -> Result<Container> {

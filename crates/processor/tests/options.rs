@@ -189,6 +189,34 @@ async fn a_container_with_other_settings_is_not_opened() {
 }
 
 #[tokio::test]
+async fn a_lease_container_that_deletes_items_is_refused_until_it_is_changed() {
+    let shop = Shop::new(1).await;
+    let catalog = shop.engine.catalog();
+    let set = async |time_to_live| {
+        let listed = catalog.list_containers("shop").await.expect("list");
+        let mut spec = listed.into_iter().find(|info| info.spec.name == "leases").expect("leases").spec;
+        spec.time_to_live = time_to_live;
+        catalog.replace_container("shop", spec).await.expect("replace");
+    };
+    set(TimeToLive::Seconds(3600)).await;
+    let processor = shop.processor("a").build(|_: Changes<Order>, _: Context| async { Ok(()) }).expect("build");
+    for refused in [processor.check().await.err(), processor.start().await.err()] {
+        let error = refused.expect("refused");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let text = error.to_string();
+        assert!(
+            text.contains("container shop/leases deletes items after 3600 s (defaultTtl), leases among them"),
+            "{text}"
+        );
+        assert!(text.contains("set its defaultTtl to -1 or turn it off"), "{text}");
+    }
+    assert_eq!(shop.leases.list("").await.expect("list"), [], "nothing was written");
+    set(TimeToLive::ItemsOnly).await;
+    processor.check().await.expect("check");
+    processor.start().await.expect("start").stop().await.expect("stop");
+}
+
+#[tokio::test]
 async fn two_processors_of_one_program_share_a_lease_container() {
     let shop = Shop::new(1).await;
     let build = |name: &str| {

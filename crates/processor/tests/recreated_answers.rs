@@ -17,7 +17,7 @@ use changefeed::{
     core::{
         Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind,
         FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, StartFrom,
-        WriteResult, async_trait,
+        TimeToLive, WriteResult, async_trait,
     },
 };
 use changefeed_testkit::faulty::{Call, Fault};
@@ -103,6 +103,10 @@ impl Backend for Reopened {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.inner.list_items(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.inner.time_to_live().await
     }
 
     async fn reopen(&self) -> Result<Container> {

@@ -12,7 +12,7 @@ use std::{
 
 use changefeed::{
     Changes, Context, DeadLetter, Estimator, Explain, Notification, Processor, Running, Scope, Versions,
-    core::{ErrorKind, StartFrom},
+    core::{ErrorKind, StartFrom, TimeToLive},
 };
 use shop::{Gate, Notifications, Order, Seen, Shop, pass, until, until_async};
 
@@ -213,18 +213,29 @@ async fn a_paused_processor_stays_paused_if_its_lease_container_is_created_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_container_that_is_created_again_with_another_key_is_refused_until_it_fits() {
+async fn a_lease_container_that_is_created_again_with_other_settings_is_refused_until_it_fits() {
     let mut shop = Shop::new(1).await;
     let (seen, notifications) = (Seen::default(), Notifications::default());
     let running = shop::start(shop.processor("a").on_notification(notifications.listen()), &seen).await;
     shop.write(0..3, 1).await;
     until("delivery", || seen.len() == 3).await;
     let catalog = shop.engine.catalog();
-    catalog.delete_container("shop", "leases").await.expect("delete");
-    let database = shop.engine.database("shop");
-    database.container("leases").partition_key("/owner").create().await.expect("leases");
-    let sentence = "was deleted and created again with partition key /owner: create it with /id";
-    until("the sentence", || notifications.errors(sentence) > 0).await;
+    let create = || shop.engine.database("shop").container("leases");
+    for (settings, sentence) in [
+        (
+            create().partition_key("/owner"),
+            "was deleted and created again with partition key /owner: create it with /id",
+        ),
+        (
+            create().time_to_live(TimeToLive::Seconds(60)),
+            "container shop/leases deletes items after 60 s (defaultTtl), leases among them",
+        ),
+    ] {
+        catalog.delete_container("shop", "leases").await.expect("delete");
+        let refused = settings.create().await.expect("leases");
+        until("the sentence", || notifications.errors(sentence) > 0).await;
+        assert_eq!(refused.list("").await.expect("list"), []);
+    }
     shop.recreate_leases().await;
     shop.write(3..6, 1).await;
     until("delivery", || seen.counts().len() == 6).await;

@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use changefeed_core::{
-    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Effect, Error, ErrorKind,
-    FeedRange, Item, ItemKey, ItemPage, ListItems, MAX_ITEM_BYTES, PhysicalRange, ReadChanges, Response, Result, Write,
-    WriteResult, async_trait,
+    Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, ContainerInfo, Continuation, Effect, Error,
+    ErrorKind, FeedRange, Item, ItemKey, ItemPage, ListItems, MAX_ITEM_BYTES, PhysicalRange, ReadChanges, Response,
+    Result, TimeToLive, Write, WriteResult, async_trait,
 };
 use changefeed_protocol::{Address, CatalogCall, ContainerCall, Opened, Target, Wait, Wire};
 
@@ -129,6 +129,26 @@ impl Backend for RemoteContainer {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.call(ContainerCall::ListItems, &(self.address.clone(), request)).await
+    }
+
+    /// Taken from the list of all containers: an earlier server has no call for one.
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        let ContainerIdentity { database_name, container_name, container, .. } = &self.identity;
+        let target = Target::Catalog(CatalogCall::ListContainers);
+        let listed: Result<Vec<ContainerInfo>> = self.client.transport.call(&target, database_name).await;
+        let listed = match listed {
+            Err(error) if error.kind() == ErrorKind::DatabaseNotFound => Vec::new(),
+            listed => listed?,
+        };
+        match listed.iter().find(|info| info.rid == *container) {
+            Some(found) => Ok(Response::free(found.spec.time_to_live)),
+            None => {
+                let message = format!(
+                    "container {container_name} was deleted: open the one that has its name now, if there is one"
+                );
+                Err(Error::new(ErrorKind::ContainerNotFound, message))
+            }
+        }
     }
 
     async fn reopen(&self) -> Result<Container> {

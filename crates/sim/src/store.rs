@@ -13,7 +13,8 @@ use std::{
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
-    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult, async_trait,
+    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, Write, WriteResult,
+    async_trait,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -444,6 +445,10 @@ impl Backend for SimStore {
         let mut page = page?;
         page.items = std::mem::take(&mut page.items).into_iter().map(|item| self.as_read(item)).collect();
         Ok(page)
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.charged(self.read(self.inner.time_to_live()).await, |_| OTHER_UNITS)
     }
 
     /// Only the lease container is deleted and created again.

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
-    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult,
+    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, WriteResult,
 };
 
 /// A call that is about to be made.
@@ -29,6 +29,8 @@ pub enum Call<'a> {
     Write(&'a Batch),
     /// [`Backend::list_items`].
     ListItems(&'a ListItems),
+    /// [`Backend::time_to_live`].
+    TimeToLive,
 }
 
 impl Call<'_> {
@@ -45,6 +47,7 @@ impl Call<'_> {
             Self::ReadItem(_) => "read_item",
             Self::Write(_) => "write",
             Self::ListItems(_) => "list_items",
+            Self::TimeToLive => "time_to_live",
         }
     }
 }
@@ -224,6 +227,10 @@ impl Backend for Faulty {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.run(Call::ListItems(&request), self.inner.list_items(request.clone())).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.run(Call::TimeToLive, self.inner.time_to_live()).await
     }
 
     /// The faults are those of the container that was given: the new one has none.

@@ -111,6 +111,7 @@ fn witnesses(bug: Bug) -> &'static [&'static str] {
         Bug::UnknownRangesAreGone => &["a_range_id_that_never_existed_is_not_found"],
         Bug::SplitsTouchItems => &["a_split_does_not_touch_items"],
         Bug::ExpiresWithoutBeingAsked => &["without_time_to_live_a_ttl_is_just_a_member"],
+        Bug::TellsNoTimeToLive => &["the_time_to_live_is_read_as_last_set"],
         Bug::PublishesLsnsEarly => &["every_version_arrives_exactly_once_while_writers_write"],
         Bug::ChangesItsIdWhenReopened => &["the_store_id_survives_reopening_the_store"],
         Bug::SharesItsIdWithOtherStores => &["another_store_has_another_store_id"],

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use changefeed::core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
-    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult, async_trait,
+    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, Write, WriteResult,
+    async_trait,
 };
 
 #[derive(Debug)]
@@ -50,6 +51,10 @@ impl Backend for NoDeletes {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.backend().list_items(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.0.backend().time_to_live().await
     }
 
     async fn reopen(&self) -> Result<Container> {

@@ -7,6 +7,7 @@ mod delivery;
 mod estimator;
 mod failures;
 mod hosts;
+mod lease_container;
 #[path = "../serve/process.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod process;

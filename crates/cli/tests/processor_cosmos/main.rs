@@ -18,6 +18,8 @@ mod front;
 mod hosts;
 #[path = "../../../cosmos/tests/support/http.rs"]
 mod http;
+#[path = "../processor/lease_container.rs"]
+mod lease_container;
 mod mixed;
 mod permissions;
 #[path = "../serve/process.rs"]

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use changefeed_core::{
     Backend, Batch, Capabilities, Catalog, ChangePage, Container, ContainerIdentity, ContainerInfo, ContainerSpec,
     Continuation, DatabaseInfo, DatabaseSpec, Epk, FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange,
-    RangeId, ReadChanges, Response, Result, WriteResult, async_trait,
+    RangeId, ReadChanges, Response, Result, TimeToLive, WriteResult, async_trait,
 };
 use changefeed_cosmos::{Account, Credential};
 use tokio::runtime::{Builder, Runtime};
@@ -76,6 +76,11 @@ impl Backend for OnSdk {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         let inner = Arc::clone(&self.0);
         on_sdk(async move { inner.list_items(request).await }).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        let inner = Arc::clone(&self.0);
+        on_sdk(async move { inner.time_to_live().await }).await
     }
 
     async fn reopen(&self) -> Result<Container> {

@@ -94,10 +94,10 @@ impl<'a> Bootstrap<'a> {
     /// Makes sure that the processor's leases exist; returns where each range began.
     ///
     /// # Errors
-    /// `InvalidArgument` if the leases are of another mode, of Java's dialect or of another account host, and those of the
-    /// stores.
+    /// `InvalidArgument` if leases would expire in the container, or are of another mode, of Java's dialect or of another
+    /// account host, and those of the stores.
     pub(crate) async fn run(&self) -> Result<StartPositions> {
-        account_host::check(self.name, self.monitored.identity(), self.store).await?;
+        self.check_lease_container().await?;
         let mut waited = 0;
         let (mut seen, mut foreign) = (None, ForeignLocks::default());
         loop {
@@ -129,12 +129,19 @@ impl<'a> Bootstrap<'a> {
     /// # Errors
     /// As for [`run`](Self::run).
     pub(crate) async fn check(&self) -> Result<()> {
-        account_host::check(self.name, self.monitored.identity(), self.store).await?;
+        self.check_lease_container().await?;
         self.check_leases(&self.store.list().await?)?;
         match self.read_info().await? {
             Some((info, ..)) => replaced_store::check(&info, self.monitored.identity()).map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a container in which leases would expire, or in which they are under another account host.
+    async fn check_lease_container(&self) -> Result<()> {
+        let leases = self.store.container();
+        leases.time_to_live().await?.check_for_leases(leases.identity())?;
+        account_host::check(self.name, self.monitored.identity(), self.store).await.map(drop)
     }
 
     /// Where each range began, if the leases were created already.

@@ -34,14 +34,16 @@ pub(crate) enum Operation {
     ReadItem,
     Write,
     ListItems,
+    TimeToLive,
 }
 
-const OPERATIONS: [(Operation, &str); 5] = [
+const OPERATIONS: [(Operation, &str); 6] = [
     (Operation::FeedRanges, "feed_ranges"),
     (Operation::ReadChanges, "read_changes"),
     (Operation::ReadItem, "read_item"),
     (Operation::Write, "write"),
     (Operation::ListItems, "list_items"),
+    (Operation::TimeToLive, "time_to_live"),
 ];
 
 /// How a request ended. A conflict is usual between hosts and no failure.

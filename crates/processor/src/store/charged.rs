@@ -4,7 +4,7 @@ use std::{fmt, future::Future, sync::Arc};
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
-    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, WriteResult, async_trait,
 };
 
 use crate::limits::request_units::RequestUnits;
@@ -91,6 +91,10 @@ impl Backend for ChargedBackend {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.counted(self.inner.list_items(request)).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.counted(self.inner.time_to_live()).await
     }
 
     /// Requests to the new container are not counted.

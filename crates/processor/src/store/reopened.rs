@@ -10,11 +10,13 @@ use std::{
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
-    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
+    ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, WriteResult, async_trait,
 };
 use parking_lot::RwLock;
 
-use super::replacement::{Keys, Replacements, is_missing};
+use crate::metrics::requests::StoreRole;
+
+use super::replacement::{Replacements, is_missing};
 
 /// A container that is opened again by its name once it is not found. A read that notices is answered by the new container,
 /// which begins empty; a write fails. If the new one cannot be used, requests fail with the reason.
@@ -22,6 +24,7 @@ pub(crate) struct ReopenedBackend {
     first: Arc<dyn Backend>,
     current: RwLock<Arc<dyn Backend>>,
     replacements: Replacements,
+    role: StoreRole,
     replaced: ReplacedCount,
 }
 
@@ -37,11 +40,15 @@ impl ReplacedCount {
 
 impl ReopenedBackend {
     /// The container, and how often it was replaced so far.
-    pub(crate) fn container(container: &Container, replacements: &Replacements) -> (Container, ReplacedCount) {
+    pub(crate) fn container(
+        container: &Container,
+        role: StoreRole,
+        replacements: &Replacements,
+    ) -> (Container, ReplacedCount) {
         let (first, replaced) = (Arc::clone(container.backend()), ReplacedCount::default());
         let current = RwLock::new(Arc::clone(&first));
         let (replacements, count) = (replacements.clone(), replaced.clone());
-        (Container::new(Arc::new(Self { first, current, replacements, replaced: count })), replaced)
+        (Container::new(Arc::new(Self { first, current, replacements, role, replaced: count })), replaced)
     }
 
     fn current(&self) -> Arc<dyn Backend> {
@@ -58,7 +65,7 @@ impl ReopenedBackend {
             return Ok(false);
         }
         crate::planted!(ReplacementIgnored => return Ok(false));
-        let found = match self.replacements.of(&Container::new(Arc::clone(of)), Keys::Same).await {
+        let found = match self.replacements.of(&Container::new(Arc::clone(of)), self.role).await {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(false),
             Err(error) if is_missing(error.kind()) => return Ok(false),
@@ -132,6 +139,10 @@ impl Backend for ReopenedBackend {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         let request = &request;
         self.read(|backend| async move { backend.list_items(request.clone()).await }).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.read(|backend| async move { backend.time_to_live().await }).await
     }
 
     async fn reopen(&self) -> Result<Container> {

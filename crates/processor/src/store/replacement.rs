@@ -9,19 +9,13 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use changefeed_core::{Container, ContainerIdentity, Error, ErrorKind, Result};
 use futures_util::FutureExt;
 
-use crate::runtime::{Runtime, TokioRuntime, panic_message};
+use crate::{
+    metrics::requests::StoreRole,
+    runtime::{Runtime, TokioRuntime, panic_message},
+};
 
 /// How long one request may take if there is no option for it.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// Which containers may replace one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keys {
-    /// Any: only its feed is read.
-    Any,
-    /// One with the same partition key: its items are found by their keys.
-    Same,
-}
 
 /// Finds the containers that replace others. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -46,16 +40,20 @@ impl Replacements {
     ///
     /// # Errors
     /// `ContainerNotFound` or `DatabaseNotFound` if there is none in that store, `InvalidArgument` if its partition key does
-    /// not fit, `Timeout`, `Unavailable` if the store panics, and those of the store.
-    pub(crate) async fn of(&self, old: &Container, keys: Keys) -> Result<Option<Container>> {
+    /// not fit or if leases would expire in it, `Timeout`, `Unavailable` if the store panics, and those of the store.
+    pub(crate) async fn of(&self, old: &Container, role: StoreRole) -> Result<Option<Container>> {
         let found = match self.bounded(old, "open container", old.reopen()).await {
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
             found => found?,
         };
-        if !replaces(old.identity(), found.identity(), keys)? || !self.is_gone(old).await? {
+        if !replaces(old.identity(), found.identity(), role)? || !self.is_gone(old).await? {
             return Ok(None);
         }
         self.bounded(&found, "read the feed ranges of", found.feed_ranges()).await?;
+        if role == StoreRole::Leases {
+            let time_to_live = self.bounded(&found, "read the time to live of", found.time_to_live()).await?;
+            time_to_live.check_for_leases(found.identity())?;
+        }
         Ok(Some(found))
     }
 
@@ -98,8 +96,9 @@ pub(crate) fn is_missing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ContainerNotFound | ErrorKind::DatabaseNotFound)
 }
 
-/// Whether the container that was found under the name of another one is to replace it. Pure.
-fn replaces(old: &ContainerIdentity, found: &ContainerIdentity, keys: Keys) -> Result<bool> {
+/// Whether the container that was found under the name of another one is to replace it. Items of hosts are found by their
+/// partition keys; of the monitored container only the feed is read. Pure.
+fn replaces(old: &ContainerIdentity, found: &ContainerIdentity, role: StoreRole) -> Result<bool> {
     let name = || format!("{}/{}", old.database_name, old.container_name);
     if old.store != found.store {
         let message = format!(
@@ -113,7 +112,7 @@ fn replaces(old: &ContainerIdentity, found: &ContainerIdentity, keys: Keys) -> R
     if old.container == found.container {
         return Ok(false);
     }
-    if keys == Keys::Same && old.partition_key != found.partition_key {
+    if role != StoreRole::Monitored && old.partition_key != found.partition_key {
         let message = format!(
             "container {} was deleted and created again with partition key {}: create it with {}, as it was",
             old.container_name, found.partition_key, old.partition_key
@@ -140,7 +139,7 @@ fn replaces(old: &ContainerIdentity, found: &ContainerIdentity, keys: Keys) -> R
 /// `ContainerNotFound` if no container of the same store has the name, `Timeout` if the store does not answer within 10 s,
 /// `Unavailable` if it panics, and those of the store.
 pub async fn replacement(container: &Container) -> Result<Option<Container>> {
-    Replacements::with_defaults(None).of(container, Keys::Any).await
+    Replacements::with_defaults(None).of(container, StoreRole::Monitored).await
 }
 
 #[cfg(all(test, feature = "embedded"))]
@@ -167,13 +166,14 @@ mod tests {
     #[tokio::test]
     async fn another_container_of_the_same_store_replaces_one_if_its_key_fits() {
         let [old, same_key, other_key, other_store] = &identities().await;
-        let decided = |found, keys| replaces(old, found, keys).map_err(|error| error.kind());
-        for keys in [Keys::Any, Keys::Same] {
-            assert_eq!(decided(old, keys), Ok(false));
-            assert_eq!(decided(same_key, keys), Ok(true));
-            assert_eq!(decided(other_store, keys), Err(ErrorKind::ContainerNotFound));
+        let decided = |found, role| replaces(old, found, role).map_err(|error| error.kind());
+        for role in [StoreRole::Monitored, StoreRole::Leases, StoreRole::DeadLetters] {
+            assert_eq!(decided(old, role), Ok(false));
+            assert_eq!(decided(same_key, role), Ok(true));
+            assert_eq!(decided(other_store, role), Err(ErrorKind::ContainerNotFound));
         }
-        assert_eq!(decided(other_key, Keys::Any), Ok(true));
-        assert_eq!(decided(other_key, Keys::Same), Err(ErrorKind::InvalidArgument));
+        assert_eq!(decided(other_key, StoreRole::Monitored), Ok(true));
+        assert_eq!(decided(other_key, StoreRole::Leases), Err(ErrorKind::InvalidArgument));
+        assert_eq!(decided(other_key, StoreRole::DeadLetters), Err(ErrorKind::InvalidArgument));
     }
 }

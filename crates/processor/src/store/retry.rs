@@ -4,7 +4,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Effect, FeedRange, Item,
-    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
+    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, WriteResult, async_trait,
 };
 
 use crate::{backoff::Backoff, runtime::Runtime};
@@ -88,6 +88,10 @@ impl Backend for RetryBackend {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.retried(|| self.inner.list_items(request.clone())).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.retried(|| self.inner.time_to_live()).await
     }
 
     /// Requests to the new container are not repeated.

@@ -4,7 +4,8 @@ use std::{any::Any, fmt, future::Future, panic::AssertUnwindSafe, pin::pin, sync
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
-    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, WriteResult, async_trait,
+    Item, ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, WriteResult,
+    async_trait,
 };
 
 use futures_util::{FutureExt, future::poll_immediate};
@@ -150,6 +151,10 @@ impl Backend for TimeoutBackend {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.within(Operation::ListItems, self.limits.requests, self.inner.list_items(request)).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.within(Operation::TimeToLive, self.limits.requests, self.inner.time_to_live()).await
     }
 
     /// Requests to the new container have no limit.

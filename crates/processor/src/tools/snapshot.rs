@@ -22,8 +22,9 @@ use crate::{
         replaced_store,
         store::LeaseStore,
     },
+    metrics::requests::StoreRole,
     runtime::Runtime,
-    store::replacement::{Keys, Replacements, is_missing},
+    store::replacement::{Replacements, is_missing},
 };
 
 /// How often ranges may split or merge while one lease is being measured.
@@ -186,8 +187,8 @@ impl Containers {
             Err(error) if is_missing(error.kind()) => Ok(None),
             found => found,
         };
-        let monitored = or_missing(replacements.of(&self.monitored, Keys::Any).await)?;
-        let leases = or_missing(replacements.of(&self.leases, Keys::Same).await)?;
+        let monitored = or_missing(replacements.of(&self.monitored, StoreRole::Monitored).await)?;
+        let leases = or_missing(replacements.of(&self.leases, StoreRole::Leases).await)?;
         Ok((monitored.is_some() || leases.is_some()).then(|| Self {
             monitored: monitored.unwrap_or_else(|| self.monitored.clone()),
             leases: leases.unwrap_or_else(|| self.leases.clone()),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use changefeed_core::{
     Backend, Batch, Capabilities, Change, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item,
-    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, Write, WriteResult, async_trait,
+    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, TimeToLive, Write, WriteResult,
+    async_trait,
 };
 
 /// The unit of point reads and writes.
@@ -26,6 +27,9 @@ const DELETE: f64 = 5.0;
 /// Request units of a page before its items: of the feed, and of a listing or query.
 const FEED_PAGE: f64 = 1.0;
 const LIST_PAGE: f64 = 2.0;
+
+/// Request units of the settings of a container.
+const SETTINGS: f64 = 1.0;
 
 /// Wraps a container so that every response has a charge.
 pub(crate) fn charged(container: &Container) -> Container {
@@ -110,6 +114,10 @@ impl Backend for ChargedBackend {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.list_items(request).await.map(|page| charge(page, list_charge))
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.0.time_to_live().await.map(|found| charge(found, |_| SETTINGS))
     }
 
     /// Of the new container nothing is charged.

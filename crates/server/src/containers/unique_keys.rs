@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind, FeedRange,
-    Item, ItemId, ItemKey, ItemPage, ListItems, PartitionKey, PhysicalRange, ReadChanges, Response, Result, Write,
-    WriteResult, async_trait,
+    Item, ItemId, ItemKey, ItemPage, ListItems, PartitionKey, PhysicalRange, ReadChanges, Response, Result, TimeToLive,
+    Write, WriteResult, async_trait,
 };
 use changefeed_query::json;
 use serde_json::Value;
@@ -210,6 +210,10 @@ impl Backend for UniqueBackend {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.inner.list_items(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.inner.time_to_live().await
     }
 
     /// The new container has keys of its own, or none: they are not checked here.

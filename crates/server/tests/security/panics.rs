@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use changefeed_core::{
     Backend, Batch, Capabilities, Catalog, ChangePage, Container, ContainerIdentity, ContainerInfo, ContainerSpec,
     Continuation, DatabaseInfo, DatabaseSpec, Epk, FeedRange, Item, ItemKey, ItemPage, ListItems, PhysicalRange,
-    RangeId, ReadChanges, Response, Result, WriteResult,
+    RangeId, ReadChanges, Response, Result, TimeToLive, WriteResult,
 };
 use changefeed_embedded::Engine;
 use changefeed_server::auth::Keys;
@@ -51,6 +51,10 @@ impl Backend for Fragile<dyn Backend> {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.0.list_items(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.0.time_to_live().await
     }
 
     async fn reopen(&self) -> Result<Container> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use changefeed_core::{
     Backend, Batch, Capabilities, Change, ChangePage, Container, ContainerIdentity, Continuation, Epk, Error,
     ErrorKind, FeedRange, Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, Operation, PhysicalRange, RangeId,
-    ReadChanges, Response, Result, StartFrom, Timestamp, WriteResult, async_trait,
+    ReadChanges, Response, Result, StartFrom, TimeToLive, Timestamp, WriteResult, async_trait,
 };
 use parking_lot::Mutex;
 
@@ -135,6 +135,10 @@ impl Backend for FleetFeed {
 
     async fn list_items(&self, _: ListItems) -> Result<Response<ItemPage>> {
         unsupported()
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        Ok(Response::free(TimeToLive::Off))
     }
 
     async fn reopen(&self) -> Result<Container> {

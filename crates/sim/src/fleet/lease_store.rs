@@ -9,8 +9,8 @@ use std::{
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, ErrorKind, FeedRange, Item,
-    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, StartFrom, Write, WriteResult,
-    async_trait,
+    ItemKey, ItemPage, ListItems, PhysicalRange, ReadChanges, Response, Result, StartFrom, TimeToLive, Write,
+    WriteResult, async_trait,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -225,6 +225,13 @@ impl Backend for LeaseConnection {
         }
         self.pass().await;
         page
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.pass().await;
+        let found = self.inner.time_to_live().await;
+        self.pass().await;
+        found
     }
 
     async fn reopen(&self) -> Result<Container> {

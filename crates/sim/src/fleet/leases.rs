@@ -11,7 +11,7 @@ use std::{
 use changefeed_core::{
     Backend, Batch, Capabilities, Change, ChangePage, Container, ContainerIdentity, Continuation, Error, ErrorKind,
     FeedRange, Item, ItemId, ItemKey, ItemPage, ListItems, Lsn, Operation, PhysicalRange, RangeId, ReadChanges,
-    Response, Result, StartFrom, Write, WriteResult, async_trait,
+    Response, Result, StartFrom, TimeToLive, Write, WriteResult, async_trait,
 };
 use parking_lot::Mutex;
 
@@ -146,6 +146,10 @@ impl Backend for FleetLeases {
         let more = found.next().is_some();
         let next = items.last().filter(|_| more).map(|last| last.id.to_string());
         Ok(Response::free(ItemPage { items, cursors: Vec::new(), next }))
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.inner.time_to_live().await
     }
 
     /// The container is never deleted.

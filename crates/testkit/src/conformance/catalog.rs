@@ -208,6 +208,7 @@ async fn answers_not_found(stage: &Stage<'_>) {
     refused(backend.read_item(&ItemKey::new("a", id("x"))).await, kind);
     refused(backend.write(Batch::single(None, upsert(&item("a", "x", 9)))).await, kind);
     refused(backend.list_items(ListItems::default()).await, kind);
+    refused(backend.time_to_live().await, kind);
 }
 
 pub(super) async fn a_handle_to_a_deleted_container_answers_not_found_for_ever(fixture: &dyn Fixture) {

@@ -223,6 +223,7 @@ macro_rules! __conformance_cases {
                 each_item_expires_exactly_once: AllVersions TimeToLive;
                 a_deleted_item_does_not_expire: AllVersions TimeToLive;
                 items_expire_in_the_children_of_a_split: Split TimeToLive;
+                the_time_to_live_is_read_as_last_set: TimeToLive;
                 a_store_without_time_to_live_says_so: !TimeToLive;
             }
             wake_ups {

@@ -180,8 +180,23 @@ pub(super) async fn items_expire_in_the_children_of_a_split(fixture: &dyn Fixtur
     }
 }
 
+pub(super) async fn the_time_to_live_is_read_as_last_set(fixture: &dyn Fixture) {
+    let stage = mortals(fixture).await;
+    let mut spec = ContainerSpec::new("items", by_pk());
+    let other = Stage::named(fixture, "others", |_| {}).await;
+    for time_to_live in [TimeToLive::Seconds(100), TimeToLive::ItemsOnly, TimeToLive::Seconds(7), TimeToLive::Off] {
+        if time_to_live != TimeToLive::Seconds(100) {
+            spec.time_to_live = time_to_live;
+            stage.catalog.replace_container(DATABASE, spec.clone()).await.expect("replace");
+        }
+        assert_eq!(stage.container.time_to_live().await.expect("read"), time_to_live);
+        assert_eq!(other.container.time_to_live().await.expect("read"), TimeToLive::Off, "of this container");
+    }
+}
+
 pub(super) async fn a_store_without_time_to_live_says_so(fixture: &dyn Fixture) {
     let stage = Stage::new(fixture).await;
+    assert_eq!(stage.container.time_to_live().await.expect("read"), TimeToLive::Off);
     for time_to_live in [TimeToLive::ItemsOnly, TimeToLive::Seconds(10)] {
         let spec = ContainerSpec { time_to_live, ..ContainerSpec::new("mortals", by_pk()) };
         refused(stage.catalog.create_container(DATABASE, spec).await, ErrorKind::Unsupported);

@@ -135,6 +135,8 @@ pub enum Bug {
     SplitsTouchItems,
     /// A `ttl` counts in a container without time to live.
     ExpiresWithoutBeingAsked,
+    /// Whether items live for a limited time is not told.
+    TellsNoTimeToLive,
     /// An LSN is given out before its write is visible, so that readers can overtake it.
     PublishesLsnsEarly,
     /// The store has another identity after it was reopened.
@@ -157,7 +159,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 75] = [
+    pub const ALL: [Self; 76] = [
         Self::CutsTransactionsThatFit,
         Self::SkipsTheRestOfACutTransaction,
         Self::RepeatsAChangeInsideATransaction,
@@ -224,6 +226,7 @@ impl Bug {
         Self::UnknownRangesAreGone,
         Self::SplitsTouchItems,
         Self::ExpiresWithoutBeingAsked,
+        Self::TellsNoTimeToLive,
         Self::PublishesLsnsEarly,
         Self::ChangesItsIdWhenReopened,
         Self::SharesItsIdWithOtherStores,

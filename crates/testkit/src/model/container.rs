@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, FeedRange, Item, ItemKey,
-    ItemPage, ListItems, Lsn, PhysicalRange, ReadChanges, Response, Result, WriteResult,
+    ItemPage, ListItems, Lsn, PhysicalRange, ReadChanges, Response, Result, TimeToLive, WriteResult,
 };
 
 use super::{Bug, catalog::Shared, state::State};
@@ -132,6 +132,12 @@ impl Backend for ModelBackend {
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         let now = self.shared.now();
         self.charge(self.with(|state| state.list(&request, now)), |page| page.items.len())
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        let found = self.with(|state| Ok(state.spec.time_to_live));
+        let told = found.map(|found| if self.shared.has(Bug::TellsNoTimeToLive) { TimeToLive::Off } else { found });
+        self.charge(told, |_| 1)
     }
 
     async fn reopen(&self) -> Result<Container> {

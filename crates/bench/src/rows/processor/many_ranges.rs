@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use changefeed_core::{
     Backend, Batch, Capabilities, ChangePage, Container, ContainerIdentity, Continuation, Epk, FeedRange, Item,
-    ItemKey, ItemPage, ListItems, PhysicalRange, RangeId, ReadChanges, Response, Result, WriteResult, async_trait,
+    ItemKey, ItemPage, ListItems, PhysicalRange, RangeId, ReadChanges, Response, Result, TimeToLive, WriteResult,
+    async_trait,
 };
 
 /// Passes every call on but the one for the ranges.
@@ -71,6 +72,10 @@ impl Backend for ManyRanges {
 
     async fn list_items(&self, request: ListItems) -> Result<Response<ItemPage>> {
         self.inner.list_items(request).await
+    }
+
+    async fn time_to_live(&self) -> Result<Response<TimeToLive>> {
+        self.inner.time_to_live().await
     }
 
     async fn reopen(&self) -> Result<Container> {

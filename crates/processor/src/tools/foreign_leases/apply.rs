@@ -45,12 +45,13 @@ impl ImportPlan {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the plan does not move everything (see [`ImportPlan::check`]) or was made for a
-    /// container with another partition key, [`ErrorKind::Locked`] if a host owns a document of the source,
+    /// container with another partition key, or if leases would expire in `leases`, [`ErrorKind::Locked`] if a host owns a document of the source,
     /// [`ErrorKind::PreconditionFailed`] if one was moved or deleted since the plan was made, and those of the stores.
     /// After an error of a store some leases may exist: apply the plan again.
     pub async fn apply(&self, source: &Container, leases: &Container) -> Result<Vec<AppliedLease>> {
         self.check()?;
         self.check_partition_key(leases)?;
+        leases.time_to_live().await?.check_for_leases(leases.identity())?;
         let sources = source.list(&common_prefix(self.leases.iter().map(|lease| lease.from.as_str()))).await?;
         let sources: Vec<Foreign> = sources.iter().filter_map(|item| Foreign::parse(&item.body).ok()).collect();
         let existing = leases.list(self.target_prefix()).await?;
