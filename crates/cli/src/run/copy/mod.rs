@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use changefeed::{BatchResult, DelegateError, ErrorAt as _, Estimator, RawChanges};
+use changefeed::{BatchResult, ChangeInfo, DelegateError, ErrorAt as _, Estimator, RawChanges};
 use changefeed_core::{
     Change, Container, ContainerSpec, DatabaseSpec, Error, ErrorKind, Item, PartitionKey, PartitionKeyDefinition,
     parse_item,
@@ -155,17 +155,18 @@ impl Copy {
     pub(super) async fn call(&self, changes: &RawChanges) -> std::result::Result<BatchResult, DelegateError> {
         // A host follows a container that was created again.
         let origin = Origin::of(changes.container().unwrap_or_else(|| self.monitored.identity()));
-        for (place, change) in changes.iter().enumerate() {
+        for (place, (change, info)) in changes.with_info().enumerate() {
             match &change.current {
-                Some(body) => self.put(&origin, change, body).await.map_err(|error| error.at(place))?,
-                None => self.delete(&origin, change).await.map_err(|error| error.at(place))?,
+                Some(body) => self.put(&origin, info, body).await.map_err(|error| error.at(place))?,
+                None => self.delete(&origin, info).await.map_err(|error| error.at(place))?,
             }
             self.progress.inc(1);
         }
         Ok(BatchResult::Done)
     }
 
-    async fn put(&self, origin: &Origin, change: &Change, body: &[u8]) -> std::result::Result<(), Error> {
+    async fn put(&self, origin: &Origin, info: ChangeInfo<'_>, body: &[u8]) -> std::result::Result<(), Error> {
+        let change = info.change();
         let copy = copied(body, origin, change.lsn.get())?;
         let key = self.key(&copy)?;
         for _ in 0..ATTEMPTS {
@@ -174,7 +175,7 @@ impl Copy {
                 other => return other.map(drop),
             }
             let Some(found) = self.found(&key, change).await? else { continue };
-            if !self.replaces(origin, change, &found).await? {
+            if !self.replaces(origin, info, &found).await? {
                 return Ok(());
             }
             match self.target.replace_if(&copy, &found.etag).await {
@@ -185,14 +186,15 @@ impl Copy {
         Err(overtaken(change))
     }
 
-    async fn delete(&self, origin: &Origin, change: &Change) -> std::result::Result<(), Error> {
+    async fn delete(&self, origin: &Origin, info: ChangeInfo<'_>) -> std::result::Result<(), Error> {
+        let change = info.change();
         let key = match &change.previous {
             Some(body) => self.key(&copied(body, origin, change.lsn.get())?)?,
             None => self.key_of_id(change)?,
         };
         for _ in 0..ATTEMPTS {
             let Some(found) = self.found(&key, change).await? else { return Ok(()) };
-            if !self.replaces(origin, change, &found).await? {
+            if !self.replaces(origin, info, &found).await? {
                 return Ok(());
             }
             match self.target.delete_if(key.clone(), change.id.as_str(), &found.etag).await {
@@ -204,11 +206,12 @@ impl Copy {
     }
 
     /// Whether a change replaces the copy that was found, which is to be written with its etag only.
-    async fn replaces(&self, ours: &Origin, change: &Change, found: &Item) -> std::result::Result<bool, Error> {
+    async fn replaces(&self, ours: &Origin, info: ChangeInfo<'_>, found: &Item) -> std::result::Result<bool, Error> {
+        let change = info.change();
         let beside = self.target.identity().store == self.monitored.identity().store;
         match decide(marks(found), ours, change.lsn.get(), beside) {
             Decision::Replace => Ok(true),
-            Decision::Keep => Ok(false),
+            Decision::ReplaceIfCurrent => self.is_current(info).await,
             Decision::KeepUnnamed => {
                 tracing::warn!(
                     item = %change.id,
@@ -220,6 +223,19 @@ impl Copy {
             Decision::ReplaceIfSucceeded(before) => self.succeeds(ours, before).await.map(|()| true),
             Decision::Refuse(_) if self.takes_over => Ok(true),
             Decision::Refuse(other) => Err(of_other_source(change, &other)),
+        }
+    }
+
+    /// Whether the monitored container has the version of this change, or no item if it was deleted.
+    async fn is_current(&self, info: ChangeInfo<'_>) -> std::result::Result<bool, Error> {
+        // Without a previous version of a deleted item its key is not known, and the copy is kept.
+        let Some(key) = info.partition_key() else { return Ok(false) };
+        match self.monitored.read_item(key, info.id().as_str()).await {
+            Ok(item) => Ok(info.etag() == Some(item.etag)),
+            Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(info.change().current.is_none()),
+            // It was deleted and created again since the host started, and only a failover loses versions.
+            Err(error) if error.kind() == ErrorKind::ContainerNotFound => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -335,6 +351,8 @@ pub(super) fn shown(place: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use changefeed_core::{FeedRange, ReadChanges, StartFrom};
+
     use super::*;
 
     #[test]
@@ -384,6 +402,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The changes of a container from the beginning on.
+    async fn changes(container: &Container) -> Vec<Change> {
+        let request = ReadChanges::new(FeedRange::full(), StartFrom::Beginning);
+        container.backend().read_changes(request).await.unwrap().into_value().changes
+    }
+
+    #[tokio::test]
+    async fn a_copy_of_a_version_that_its_source_has_lost_is_replaced() {
+        let database = changefeed_embedded::Engine::in_memory().unwrap().database("shop");
+        let source = database.container("orders").partition_key("/customer").create().await.unwrap();
+        let target = database.container("archive").partition_key("/customer").create().await.unwrap();
+        let order = |n: u32| serde_json::json!({ "id": "a", "customer": "ada", "n": n });
+        source.create(&order(1)).await.unwrap();
+        let first = changes(&source).await;
+        let lost = copied(order(9).to_string().as_bytes(), &Origin::of(source.identity()), 99).unwrap();
+        target.create(&lost).await.unwrap();
+        let copy = Copy::between(&source, target, false);
+        let number = async || {
+            let copied: serde_json::Value = copy.target.read("ada", "a").await.unwrap();
+            copied["n"].as_u64().unwrap()
+        };
+        copy.call(&RawChanges::from_container(first.clone(), &source)).await.unwrap();
+        assert_eq!(number().await, 1, "the source has this version");
+        source.replace(&order(2)).await.unwrap();
+        copy.call(&RawChanges::from_container(changes(&source).await, &source)).await.unwrap();
+        copy.call(&RawChanges::from_container(first.clone(), &source)).await.unwrap();
+        assert_eq!(number().await, 2, "the first version came once more");
+        source.delete("ada", "a").await.unwrap();
+        copy.call(&RawChanges::from_container(first.clone(), &source)).await.unwrap();
+        assert_eq!(number().await, 2, "the item has gone since");
+        let delete = Change { current: None, previous: first[0].current.clone(), ..first[0].clone() };
+        copy.call(&RawChanges::from_container(vec![delete], &source)).await.unwrap();
+        assert_eq!(copy.target.list("").await.unwrap(), [], "the source has none");
     }
 
     #[test]

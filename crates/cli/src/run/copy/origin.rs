@@ -39,8 +39,9 @@ pub(super) struct Marks {
 pub(super) enum Decision {
     /// The copy is older, or no copy.
     Replace,
-    /// The copy is newer.
-    Keep,
+    /// The copy has a higher LSN. It is newer, unless the source has lost that version since, as an account of Azure may at a
+    /// failover between regions: the source has the version of the change then.
+    ReplaceIfCurrent,
     /// The copy has a higher LSN, of a container that it does not name.
     KeepUnnamed,
     /// The copy is of another container of the same name: if that was replaced by this one, so is the copy.
@@ -61,7 +62,7 @@ pub(super) fn decide(marks: Option<Marks>, ours: &Origin, lsn: u64, beside: bool
         return Decision::Refuse(origin);
     }
     match (origin.rid == ours.rid, is_newer) {
-        (true, true) => Decision::Keep,
+        (true, true) => Decision::ReplaceIfCurrent,
         (true, false) => Decision::Replace,
         (false, _) => Decision::ReplaceIfSucceeded(origin),
     }
@@ -83,7 +84,7 @@ mod tests {
     fn lsns_are_compared_within_one_container_only() {
         let ours = origin("s", "shop/orders", "c1");
         assert_eq!(decide(None, &ours, 5, false), Decision::Replace, "no copy");
-        for (lsn, decision) in [(4, Decision::Replace), (5, Decision::Replace), (6, Decision::Keep)] {
+        for (lsn, decision) in [(4, Decision::Replace), (5, Decision::Replace), (6, Decision::ReplaceIfCurrent)] {
             assert_eq!(decide(marks(lsn, Some(&ours)), &ours, 5, false), decision);
         }
         let before = origin("s", "shop/orders", "c0");
@@ -108,7 +109,7 @@ mod tests {
         }
         // Restored with its source.
         let restored = origin("t", "shop/orders", "c1");
-        assert_eq!(decide(marks(6, Some(&restored)), &ours, 5, true), Decision::Keep);
+        assert_eq!(decide(marks(6, Some(&restored)), &ours, 5, true), Decision::ReplaceIfCurrent);
         assert_eq!(decide(marks(4, Some(&restored)), &ours, 5, true), Decision::Replace);
     }
 }
