@@ -25,7 +25,7 @@ use std::{
 };
 
 use changefeed::{
-    Context, Notification, Processor, RawChanges,
+    Context, Latest, Notification, Processor, ProcessorBuilder, RawChanges,
     core::{Container, ErrorKind, StartFrom},
     remote::{EMULATOR_KEY, Server},
 };
@@ -36,7 +36,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 const USAGE: &str = "usage: fleet --endpoint URL --instance NAME --ledger FILE [--processor NAME] [--leases db/name] \
                      [--container db/name] [--call-millis N]";
 
-struct Args {
+/// What a host is told on its command line.
+pub struct Args {
     endpoint: String,
     instance: String,
     ledger: String,
@@ -47,7 +48,8 @@ struct Args {
 }
 
 impl Args {
-    fn parse(args: impl IntoIterator<Item = String>) -> Result<Self> {
+    /// Reads `--name value` pairs.
+    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Self> {
         let mut given = BTreeMap::new();
         let mut args = args.into_iter();
         while let Some(name) = args.next() {
@@ -116,29 +118,33 @@ fn show(notification: &Notification) {
     }
 }
 
-/// Runs a host until a signal asks it to stop.
+/// Runs a host on a server until a signal asks it to stop.
 pub async fn run(args: impl IntoIterator<Item = String>) -> Result<()> {
     let args = Args::parse(args)?;
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let server = server(&args.endpoint)?;
     let orders = container(&server, &args.container, "/customer", 4).await?;
     let leases = container(&server, &args.leases, "/id", 1).await?;
+    host(Processor::builder(args.processor.as_str(), &orders, &leases), args).await
+}
+
+/// Runs a host of a processor until a signal asks it to stop.
+pub async fn host(processor: ProcessorBuilder<Latest>, args: Args) -> Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let ledger = Arc::new(Mutex::new(OpenOptions::new().create(true).append(true).open(&args.ledger)?));
 
     let (instance, call) = (Arc::<str>::from(args.instance.as_str()), args.call);
-    let processor = Processor::builder(args.processor, &orders, &leases)
-        .instance_name(args.instance)
-        .start_from(StartFrom::Beginning)
-        .on_notification(show)
-        .build(move |changes: RawChanges, _: Context| {
-            let (ledger, instance) = (Arc::clone(&ledger), Arc::clone(&instance));
-            async move {
-                if !call.is_zero() {
-                    tokio::time::sleep(call).await;
+    let processor =
+        processor.instance_name(args.instance).start_from(StartFrom::Beginning).on_notification(show).build(
+            move |changes: RawChanges, _: Context| {
+                let (ledger, instance) = (Arc::clone(&ledger), Arc::clone(&instance));
+                async move {
+                    if !call.is_zero() {
+                        tokio::time::sleep(call).await;
+                    }
+                    Ok(note(&ledger, &changes, &instance)?)
                 }
-                Ok(note(&ledger, &changes, &instance)?)
-            }
-        })?;
+            },
+        )?;
     let running = processor.start().await?;
     println!("started");
     tokio::select! {

@@ -104,18 +104,32 @@ fn at_work(instances: &[&str], ledger: &mut Ledger, writer: &Writer) {
     ledger.catches_up(writer);
 }
 
+/// Starts a host of ours: endpoint, name, ledger.
+type Start = fn(&str, &str, &str) -> Host;
+
 #[test]
 fn hosts_of_both_kinds_share_the_leases_and_lose_nothing() {
+    hosts_of_both_kinds_share_the_leases(Host::start);
+}
+
+#[test]
+#[cfg(feature = "cosmos")]
+fn hosts_over_the_sdk_of_azure_share_the_leases_and_lose_nothing() {
+    hosts_of_both_kinds_share_the_leases(Host::over_sdk);
+}
+
+fn hosts_of_both_kinds_share_the_leases(start: Start) {
     let folder = Folder::new();
     let mut ledger = Ledger::new(&folder.join("ledger"));
     let server = Server::start(&["--store", &folder.join("store")]);
     let endpoint = server.endpoint();
     let client = connect(&endpoint);
     create_orders(&endpoint, 6);
+    block_on(client.database("shop").container("leases").create()).unwrap();
     let writer = Writer::start(endpoint.clone());
 
     // It joins a host of ours, and takes its share one by one.
-    let a = Host::start(&endpoint, "a", ledger.path());
+    let a = start(&endpoint, "a", ledger.path());
     a.owns(6);
     let net = Neighbour::start(&endpoint, "net", ledger.path());
     net.owns(3);
@@ -125,7 +139,7 @@ fn hosts_of_both_kinds_share_the_leases_and_lose_nothing() {
     assert_eq!(documents(&client), 6);
 
     // Another one of ours takes its share of both, and no more.
-    let b = Host::start(&endpoint, "b", ledger.path());
+    let b = start(&endpoint, "b", ledger.path());
     b.owns(2);
     net.owns(2);
     a.owns(2);
@@ -161,6 +175,16 @@ fn hosts_of_both_kinds_share_the_leases_and_lose_nothing() {
 
 #[test]
 fn hosts_of_both_kinds_follow_merges_with_leases_of_version_1_in_a_container_by_partition_key() {
+    hosts_of_both_kinds_follow_merges(Host::start);
+}
+
+#[test]
+#[cfg(feature = "cosmos")]
+fn hosts_over_the_sdk_of_azure_follow_merges_with_leases_of_version_1_in_a_container_by_partition_key() {
+    hosts_of_both_kinds_follow_merges(Host::over_sdk);
+}
+
+fn hosts_of_both_kinds_follow_merges(start: Start) {
     let folder = Folder::new();
     let mut ledger = Ledger::new(&folder.join("ledger"));
     let server = Server::start(&["--store", &folder.join("store")]);
@@ -169,7 +193,7 @@ fn hosts_of_both_kinds_follow_merges_with_leases_of_version_1_in_a_container_by_
     create_orders(&endpoint, 4);
     block_on(client.database("shop").container("leases").partition_key("/partitionKey").create()).unwrap();
     let writer = Writer::start(endpoint.clone());
-    let a = Host::start(&endpoint, "a", ledger.path());
+    let a = start(&endpoint, "a", ledger.path());
     a.owns(4);
     let net = Neighbour::start(&endpoint, "net", ledger.path());
     net.owns(2);
@@ -212,7 +236,7 @@ fn hosts_of_both_kinds_follow_merges_with_leases_of_version_1_in_a_container_by_
     a.stop();
     net.owns(6);
     at_work(&["net"], &mut ledger, &writer);
-    let b = Host::start(&endpoint, "b", ledger.path());
+    let b = start(&endpoint, "b", ledger.path());
     net.stop();
     b.owns(6);
     writer.stop();

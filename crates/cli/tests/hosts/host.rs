@@ -12,6 +12,10 @@ use super::process::eventually;
 /// Set for a process that is to be a host: its arguments, one on each line.
 pub(crate) const ARGUMENTS: &str = "CHANGEFEED_FLEET_TEST";
 
+/// Set for a process that is to be a host through the SDK of Azure Cosmos DB: the endpoint of its account.
+#[cfg(feature = "cosmos")]
+pub(crate) const ACCOUNT: &str = "CHANGEFEED_FLEET_ACCOUNT";
+
 /// A host, gone when its test ends.
 pub(crate) struct Host {
     child: Child,
@@ -47,12 +51,40 @@ impl Host {
         host
     }
 
+    /// Starts a host that reaches the server through the SDK of Azure Cosmos DB, and waits until it runs. The containers must
+    /// be there.
+    #[cfg(feature = "cosmos")]
+    pub(crate) fn over_sdk(endpoint: &str, name: &str, ledger: &str) -> Self {
+        let host = Self::spawn_process(
+            "hosts::sdk_host_process",
+            endpoint,
+            name,
+            ledger,
+            Duration::ZERO,
+            &[(ACCOUNT, endpoint)],
+        );
+        eventually("the start of a host", || host.has_said("started"));
+        host
+    }
+
     fn spawn(endpoint: &str, name: &str, ledger: &str, call: Duration, variables: &[(&str, &str)]) -> Self {
+        Self::spawn_process("hosts::host_process", endpoint, name, ledger, call, variables)
+    }
+
+    /// Starts this program again as one of its tests, which is a host then.
+    fn spawn_process(
+        test: &str,
+        endpoint: &str,
+        name: &str,
+        ledger: &str,
+        call: Duration,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let millis = call.as_millis().to_string();
         let arguments =
             ["--endpoint", endpoint, "--instance", name, "--ledger", ledger, "--call-millis", &millis].join("\n");
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "hosts::host_process", "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(ARGUMENTS, arguments)
             .envs(variables.iter().copied())
             .stdin(Stdio::null())

@@ -24,6 +24,24 @@ async fn host_process() {
     fleet::run(arguments.lines().map(str::to_owned)).await.unwrap();
 }
 
+/// The process that is a host through the SDK of Azure Cosmos DB, with the timing of a host that uses our client. Does
+/// nothing as a test.
+#[cfg(feature = "cosmos")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sdk_host_process() {
+    use changefeed::{LeaseTiming, Processor};
+    use changefeed_cosmos::{Account, Credential};
+
+    let (Ok(arguments), Ok(endpoint)) = (std::env::var(ARGUMENTS), std::env::var(host::ACCOUNT)) else { return };
+    let account = Account::connect(&endpoint, Credential::Key(EMULATOR_KEY.to_owned())).await.unwrap();
+    let orders = account.container("shop", "orders").await.unwrap();
+    let leases = account.lease_container("shop", "leases").await.unwrap();
+    let processor = Processor::builder("fleet", &orders, &leases)
+        .lease_timing(LeaseTiming::SERVER)
+        .poll_interval(std::time::Duration::from_millis(100));
+    fleet::host(processor, fleet::Args::parse(arguments.lines().map(str::to_owned)).unwrap()).await.unwrap();
+}
+
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
