@@ -96,24 +96,28 @@ struct Policy {
 }
 
 impl AccountProperties {
-    /// Asks the account.
+    /// Asks the account. Takes 10 s at most, the token of an identity included.
     ///
     /// # Errors
     /// `InvalidArgument` if the endpoint is not a URL or the key not base64, `Forbidden` if the credential is not
-    /// accepted, `Unavailable` or `Timeout` if the account cannot be reached.
+    /// accepted, `Unavailable` or `Timeout` if the account cannot be reached or there is no token.
     pub async fn read(endpoint: &str, credential: &Credential) -> Result<Self> {
         let what = format!("read the account at {endpoint}");
-        let request = request(endpoint, credential, &SystemClock).await?;
+        // The credential has no time limit of its own: one that asks a metadata endpoint may wait for minutes.
         let asking = async {
-            let response = new_http_client(None).execute_request(&request).await?;
-            let status = u16::from(response.status());
-            Ok::<_, azure_core::Error>((status, response.try_into_raw_response().await?.into_body()))
+            let request = request(endpoint, credential, &SystemClock).await?;
+            let answer = async {
+                let response = new_http_client(None).execute_request(&request).await?;
+                let status = u16::from(response.status());
+                Ok::<_, azure_core::Error>((status, response.try_into_raw_response().await?.into_body()))
+            };
+            let unreachable =
+                |error| Error::new(ErrorKind::Unavailable, format!("{what}: no answer")).with_source(error);
+            answer.await.map_err(unreachable)
         };
-        let unreachable = |error| Error::new(ErrorKind::Unavailable, format!("{what}: no answer")).with_source(error);
         let answer = within(TIMEOUT, asking).await;
-        let answer =
-            answer.ok_or_else(|| Error::new(ErrorKind::Timeout, format!("{what}: no answer in {TIMEOUT:?}")))?;
-        let (status, body) = answer.map_err(unreachable)?;
+        let (status, body) =
+            answer.ok_or_else(|| Error::new(ErrorKind::Timeout, format!("{what}: no answer in {TIMEOUT:?}")))??;
         match status {
             200 => Self::parse(&body).map_err(|error| {
                 Error::new(ErrorKind::Unsupported, format!("{what}: this is not an account of Azure Cosmos DB"))

@@ -9,8 +9,12 @@ mod front;
 mod http;
 mod support;
 
+use std::sync::Arc;
+
+use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use changefeed_core::{
     Catalog, ContainerSpec, DatabaseSpec, Epk, ErrorKind, PartitionKeyDefinition, RangeId, Result, TimeToLive,
+    async_trait,
 };
 use changefeed_cosmos::{Account, AccountProperties, Consistency, CosmosContainer, Credential, Options};
 use changefeed_embedded::Engine;
@@ -148,6 +152,28 @@ async fn an_account_that_cannot_be_reached_says_so() {
     let front = Front::start(json!({"hello": "world"})).await;
     let error = on_sdk(async move { AccountProperties::read(&front.endpoint, &credential()).await }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+}
+
+/// A credential that never answers, such as one that waits for a metadata endpoint that drops packets.
+#[derive(Debug)]
+struct Unanswered;
+
+#[async_trait]
+impl TokenCredential for Unanswered {
+    async fn get_token(&self, _: &[&str], _: Option<TokenRequestOptions<'_>>) -> azure_core::Result<AccessToken> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_never_answers_is_a_timeout() {
+    let credential = || Credential::Token(Arc::new(Unanswered));
+    let endpoint = "https://shop.documents.azure.com";
+    let error = AccountProperties::read(endpoint, &credential()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
+    assert!(error.message().contains("no answer in 10s"), "{error}");
+    let error = Account::connect(endpoint, credential()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
 }
 
 /// Databases and containers through the SDK alone.
