@@ -9,7 +9,7 @@ mod front;
 mod http;
 mod support;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use changefeed_core::{
@@ -52,7 +52,8 @@ impl Stage {
 }
 
 impl Stage {
-    /// Opens a container for leases. The client talks to the server; what the account is, `account` says.
+    /// Opens a container for leases. The client talks to the server, which `account` has as the endpoint of its regions; what
+    /// the account is, `account` says.
     async fn open(&self, account: &str, options: Options, name: &'static str) -> Result<changefeed_core::Container> {
         let (client, account) = (connect(self.server.endpoint()).await.client(), account.to_owned());
         let opened = on_sdk(async move {
@@ -165,14 +166,20 @@ impl TokenCredential for Unanswered {
     }
 }
 
+/// A minute of the paused clock, so that a call without a limit fails the test.
+#[expect(clippy::disallowed_methods, reason = "the clock of the limit is the one that is paused")]
+async fn in_a_minute<T>(call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), call).await.expect("an answer in a minute")
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_credential_that_never_answers_is_a_timeout() {
     let credential = || Credential::Token(Arc::new(Unanswered));
     let endpoint = "https://shop.documents.azure.com";
-    let error = AccountProperties::read(endpoint, &credential()).await.unwrap_err();
+    let error = in_a_minute(AccountProperties::read(endpoint, &credential())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
     assert!(error.message().contains("no answer in 10s"), "{error}");
-    let error = Account::connect(endpoint, credential()).await.unwrap_err();
+    let error = in_a_minute(Account::connect(endpoint, credential())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
 }
 
