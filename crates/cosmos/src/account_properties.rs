@@ -87,8 +87,11 @@ struct Answer {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Location {
     name: String,
+    #[serde(default)]
+    database_account_endpoint: String,
 }
 
 #[derive(Deserialize)]
@@ -147,13 +150,18 @@ impl AccountProperties {
         read_at: Timestamp,
     ) -> serde_json::Result<Self> {
         let answer: Answer = serde_json::from_slice(body)?;
+        let locations = || answer.writable_locations.iter().chain(&answer.readable_locations);
+        let mut regional: Vec<Url> =
+            locations().filter_map(|location| Url::parse(&location.database_account_endpoint).ok()).collect();
+        regional.sort();
+        regional.dedup();
         let names = |locations: &[Location]| locations.iter().map(|location| location.name.clone()).collect();
         Ok(Self {
             write_regions: names(&answer.writable_locations),
             regions: names(&answer.readable_locations),
             has_multiple_write_regions: answer.enable_multiple_write_locations,
             consistency: answer.user_consistency_policy.default_consistency_level,
-            source: Source { endpoint, credential: Arc::new(RwLock::new(credential)), read_at },
+            source: Source { endpoint, regional, credential: Arc::new(RwLock::new(credential)), read_at },
         })
     }
 
@@ -180,12 +188,22 @@ impl AccountProperties {
     pub(crate) fn endpoint(&self) -> &Url {
         &self.source.endpoint
     }
+
+    /// Whether these are of the account with this endpoint: the one that was asked, or that of one of its regions.
+    pub(crate) fn are_of(&self, endpoint: &Url) -> bool {
+        let is_same = |own: &Url| {
+            own.host_str() == endpoint.host_str() && own.port_or_known_default() == endpoint.port_or_known_default()
+        };
+        is_same(&self.source.endpoint) || self.source.regional.iter().any(is_same)
+    }
 }
 
 /// Where properties come from.
 #[derive(Clone)]
 struct Source {
     endpoint: Url,
+    /// The endpoints of the regions.
+    regional: Vec<Url>,
     credential: Arc<RwLock<Credential>>,
     read_at: Timestamp,
 }
@@ -200,7 +218,7 @@ impl fmt::Debug for Source {
 /// When they were read, and with which credential, makes no difference.
 impl PartialEq for Source {
     fn eq(&self, other: &Self) -> bool {
-        self.endpoint == other.endpoint
+        self.endpoint == other.endpoint && self.regional == other.regional
     }
 }
 
@@ -269,6 +287,15 @@ mod tests {
         let shop = shop();
         assert_eq!((&*shop.write_regions, &*shop.regions), (&["West Europe".to_owned()][..], &*shop.write_regions));
         assert_eq!((shop.has_multiple_write_regions, shop.consistency), (false, Consistency::Session));
+    }
+
+    #[test]
+    fn properties_are_of_the_account_with_the_same_host_and_port() {
+        let is_of_shop = |endpoint: &str| shop().are_of(&parse_endpoint(endpoint).unwrap());
+        let own = ["https://shop.example.com/", "https://SHOP.example.com:443", "https://shop-westeurope.example.com"];
+        assert!(own.into_iter().all(is_of_shop));
+        let others = ["https://leases.example.com", "https://shop.example.com:8081", "https://shop.example.org"];
+        assert!(!others.into_iter().any(is_of_shop));
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl CosmosContainer {
         account: &AccountProperties,
         options: Options,
     ) -> Result<Arc<Self>> {
-        let (account, options) = LeaseAccount::new(account, options)?;
+        let (account, options) = LeaseAccount::new(account, client.endpoint(), options)?;
         let (opened, settings) = Self::read(client, database, container, options, Some(Arc::new(account))).await?;
         settings.time_to_live().check_for_leases(&opened.identity)?;
         Ok(Arc::new(opened))
@@ -116,7 +116,8 @@ impl CosmosContainer {
     /// delete leases; in an account with several write regions and none pinned, where a condition on an ETag holds in one
     /// region only; in an account whose consistency is weaker than session, where a host may not see its own writes.
     ///
-    /// `account` comes from [`AccountProperties::read`]: the SDK does not show these settings of its client. They are read again at the first write after two minutes, and when another region answers
+    /// `account` comes from [`AccountProperties::read`] with the endpoint of the same account: the SDK does not show these
+    /// settings of its client. They are read again at the first write after two minutes, and when another region answers
     /// than before; that write waits for 2 s at most. Writes are refused as long as the account is one that would not be
     /// opened.
     ///

@@ -3,6 +3,7 @@
 
 use std::{fmt, time::Duration};
 
+use azure_core::http::Url;
 use azure_data_cosmos::options::Region;
 use changefeed_core::{Error, ErrorKind, Result, Timestamp};
 use parking_lot::Mutex;
@@ -40,11 +41,19 @@ struct State {
 }
 
 impl LeaseAccount {
-    /// Checks the account. Returns the options for its leases as well.
+    /// Checks the account, which is that of the client with this endpoint. Returns the options for its leases as well.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] with what to change.
-    pub(crate) fn new(account: &AccountProperties, options: Options) -> Result<(Self, Options)> {
+    pub(crate) fn new(account: &AccountProperties, endpoint: &Url, options: Options) -> Result<(Self, Options)> {
+        if !account.are_of(endpoint) {
+            let message = format!(
+                "the account properties are those of {}, and the lease container is in {endpoint}: read them with \
+                 AccountProperties::read(\"{endpoint}\", …)",
+                account.endpoint()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
         let options = options.clone().for_leases(check(account, &options)?);
         let state = State { checked: account.read_at(), refusal: None, answered: None };
         Ok((Self { account: account.clone(), options: options.clone(), state: Mutex::new(state) }, options))
@@ -144,7 +153,6 @@ fn check(account: &AccountProperties, options: &Options) -> Result<Vec<String>> 
 
 #[cfg(test)]
 mod tests {
-    use azure_core::http::Url;
     use serde_json::json;
 
     use super::*;
@@ -196,20 +204,22 @@ mod tests {
         assert_eq!(check(&single, &Options::new().write_region("a")).unwrap(), ["b"]);
         let refused = refusal(&single, &Options::new().write_region("b"));
         assert!(refused.contains("\"b\" is no write region of the account: use one of a"), "{refused}");
-        let (_, options) = LeaseAccount::new(&single, Options::new().write_region("a")).unwrap();
+        let endpoint = Url::parse("https://shop.example.com").unwrap();
+        let (_, options) = LeaseAccount::new(&single, &endpoint, Options::new().write_region("a")).unwrap();
         assert_eq!(options.only_region(), Some("a"));
     }
 
     #[test]
     fn an_account_that_changes_is_followed() {
+        let endpoint = Url::parse("https://shop.example.com").unwrap();
         let single = account(false, &["a"], &["a"], "Session");
         let several = account(true, &["a", "b"], &["a", "b"], "Session");
-        let (pinned, options) = LeaseAccount::new(&single, Options::new().write_region("a")).unwrap();
+        let (pinned, options) = LeaseAccount::new(&single, &endpoint, Options::new().write_region("a")).unwrap();
         let excluded = || options.budgets().items.excluded();
         assert!(excluded().is_empty());
         pinned.decide(&several);
         assert_eq!((pinned.state.lock().refusal.clone(), excluded()), (None, vec!["b".to_owned()]));
-        let (free, _) = LeaseAccount::new(&single, Options::new()).unwrap();
+        let (free, _) = LeaseAccount::new(&single, &endpoint, Options::new()).unwrap();
         free.decide(&several);
         assert!(free.state.lock().refusal.as_ref().unwrap().contains("several regions (a, b)"));
         free.decide(&single);
@@ -218,7 +228,9 @@ mod tests {
 
     #[test]
     fn a_check_is_due_when_properties_are_old_and_when_another_region_answers() {
-        let (account, _) = LeaseAccount::new(&account(false, &["a"], &["a"], "Session"), Options::new()).unwrap();
+        let endpoint = Url::parse("https://shop.example.com").unwrap();
+        let (account, _) =
+            LeaseAccount::new(&account(false, &["a"], &["a"], "Session"), &endpoint, Options::new()).unwrap();
         // The properties are from 1970; one caller checks, and once.
         assert_eq!((account.claim(), account.claim()), (true, false));
         let [a, b] = ["a", "b"].map(|name| Region::from(name.to_owned()));

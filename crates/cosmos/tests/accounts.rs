@@ -107,6 +107,34 @@ async fn leases_are_refused_in_an_account_with_weak_consistency() {
     }
 }
 
+/// Orders and leases may be in two accounts: those of the leases count.
+#[tokio::test]
+async fn the_properties_of_another_account_are_refused() {
+    let stage = Stage::new().await;
+    let orders = stage.front(&["West Europe"], false, "Session").await;
+    let leases = stage.front(&["West Europe", "North Europe"], true, "Session").await;
+    let client = connect(leases.endpoint.clone()).await.client();
+    let open = |account: &str| {
+        let (client, account) = (client.clone(), account.to_owned());
+        on_sdk(async move {
+            let properties = AccountProperties::read(&account, &Credential::Key(KEY.to_owned())).await?;
+            let options = Options::new().write_region("West Europe");
+            CosmosContainer::open_leases(&client, "shop", "leases", &properties, options).await
+        })
+    };
+    let refused = open(&orders.endpoint).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    let sentence = format!(
+        "those of {}/, and the lease container is in {leases}/: read them with AccountProperties::read(\"{leases}/\", …)",
+        orders.endpoint,
+        leases = leases.endpoint
+    );
+    assert!(refused.message().contains(&sentence), "{refused}");
+    open(&leases.endpoint).await.unwrap();
+    // Written in another way, it is the same endpoint.
+    open(&leases.endpoint.replace("http://", "HTTP://")).await.unwrap();
+}
+
 #[tokio::test]
 async fn leases_are_refused_in_a_container_that_deletes_them() {
     let stage = Stage::new().await;
