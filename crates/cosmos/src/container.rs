@@ -121,6 +121,9 @@ impl CosmosContainer {
     /// than before; that write waits for 2 s at most. Writes are refused as long as the account is one that would not be
     /// opened.
     ///
+    /// Leases are read with session consistency where that is the default of the account, otherwise with its default,
+    /// whatever the operation options of the client and the variables of the SDK say.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] with the setting to change; otherwise see [`CosmosContainer::open`].
     pub async fn open_leases(

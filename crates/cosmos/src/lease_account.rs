@@ -4,7 +4,7 @@
 use std::{fmt, time::Duration};
 
 use azure_core::http::Url;
-use azure_data_cosmos::options::Region;
+use azure_data_cosmos::options::{ReadConsistencyStrategy, Region};
 use changefeed_core::{Error, ErrorKind, Result, Timestamp};
 use parking_lot::Mutex;
 use tracing::warn;
@@ -54,7 +54,8 @@ impl LeaseAccount {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        let options = options.clone().for_leases(check(account, &options)?);
+        let Fit { strategy, others } = check(account, &options)?;
+        let options = options.for_leases(strategy, others);
         let state = State { checked: account.read_at(), refusal: None, answered: None };
         Ok((Self { account: account.clone(), options: options.clone(), state: Mutex::new(state) }, options))
     }
@@ -101,8 +102,8 @@ impl LeaseAccount {
 
     fn decide(&self, account: &AccountProperties) {
         let found = check(account, &self.options);
-        if let Ok(others) = &found {
-            self.options.exclude(others.clone());
+        if let Ok(fit) = &found {
+            self.options.exclude(fit.others.clone());
         }
         let refusal = found.err().map(|error| error.message().to_owned());
         let mut state = self.state.lock();
@@ -119,20 +120,32 @@ impl fmt::Debug for LeaseAccount {
     }
 }
 
-/// Refuses an account that cannot hold leases. Returns the regions beside the pinned one; none if none is pinned.
-fn check(account: &AccountProperties, options: &Options) -> Result<Vec<String>> {
+/// How leases are kept in an account that can hold them.
+#[derive(Debug)]
+struct Fit {
+    strategy: ReadConsistencyStrategy,
+    /// The regions beside the pinned one; none if none is pinned.
+    others: Vec<String>,
+}
+
+/// Refuses an account that cannot hold leases.
+fn check(account: &AccountProperties, options: &Options) -> Result<Fit> {
     let refuse = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
-    if account.consistency > Consistency::Session {
-        return refuse(format!(
-            "the default consistency of the account is {:?}, with which a host may not see its own lease: set it to Session \
-             or stronger, or keep leases in another account",
-            account.consistency
-        ));
-    }
+    let strategy = match account.consistency {
+        // `Default` is what the account has, whatever the client of the program or the environment asks for.
+        Consistency::Strong | Consistency::BoundedStaleness => ReadConsistencyStrategy::Default,
+        Consistency::Session => ReadConsistencyStrategy::Session,
+        weak @ (Consistency::ConsistentPrefix | Consistency::Eventual) => {
+            return refuse(format!(
+                "the default consistency of the account is {weak:?}, with which a host may not see its own lease: set it to \
+                 Session or stronger, or keep leases in another account"
+            ));
+        }
+    };
     let regions = account.write_regions.join(", ");
     let Some(pinned) = options.pinned_region() else {
         if !account.has_multiple_write_regions || account.write_regions.len() < 2 {
-            return Ok(Vec::new());
+            return Ok(Fit { strategy, others: Vec::new() });
         }
         return refuse(format!(
             "the account takes writes in several regions ({regions}), so two hosts could own one lease: pin one of them \
@@ -148,7 +161,7 @@ fn check(account: &AccountProperties, options: &Options) -> Result<Vec<String>> 
     others.retain(|region| region != pinned);
     others.sort();
     others.dedup();
-    Ok(others)
+    Ok(Fit { strategy, others })
 }
 
 #[cfg(test)]
@@ -174,13 +187,18 @@ mod tests {
     }
 
     #[test]
-    fn weak_consistency_is_refused_for_leases() {
+    fn weak_consistency_is_refused_for_leases_and_stronger_is_left_as_it_is() {
         for weak in ["ConsistentPrefix", "Eventual"] {
             let refused = refusal(&account(false, &["a"], &["a"], weak), &Options::new());
             assert!(refused.contains("set it to Session or stronger"), "{refused}");
         }
-        for good in ["Session", "BoundedStaleness", "Strong"] {
-            assert!(check(&account(false, &["a"], &["a"], good), &Options::new()).is_ok());
+        let strategies = [
+            ("Session", ReadConsistencyStrategy::Session),
+            ("BoundedStaleness", ReadConsistencyStrategy::Default),
+            ("Strong", ReadConsistencyStrategy::Default),
+        ];
+        for (good, strategy) in strategies {
+            assert_eq!(check(&account(false, &["a"], &["a"], good), &Options::new()).unwrap().strategy, strategy);
         }
     }
 
@@ -191,17 +209,17 @@ mod tests {
         assert!(refused.contains("pin one of them with Options::write_region"), "{refused}");
         let refused = refusal(&several, &Options::new().write_region("d"));
         assert!(refused.contains("use one of a, b, c"), "{refused}");
-        assert_eq!(check(&several, &Options::new().write_region("b")).unwrap(), ["a", "c"]);
+        assert_eq!(check(&several, &Options::new().write_region("b")).unwrap().others, ["a", "c"]);
         let left = account(true, &["a"], &["a"], "Session");
-        assert!(check(&left, &Options::new()).unwrap().is_empty());
+        assert!(check(&left, &Options::new()).unwrap().others.is_empty());
         assert!(refusal(&left, &Options::new().write_region("b")).contains("\"b\" is no write region"));
-        assert!(check(&account(false, &["a"], &["a", "b"], "Session"), &Options::new()).unwrap().is_empty());
+        assert!(check(&account(false, &["a"], &["a", "b"], "Session"), &Options::new()).unwrap().others.is_empty());
     }
 
     #[test]
     fn a_region_is_pinned_also_while_the_account_has_one_write_region() {
         let single = account(false, &["a"], &["a", "b"], "Session");
-        assert_eq!(check(&single, &Options::new().write_region("a")).unwrap(), ["b"]);
+        assert_eq!(check(&single, &Options::new().write_region("a")).unwrap().others, ["b"]);
         let refused = refusal(&single, &Options::new().write_region("b"));
         assert!(refused.contains("\"b\" is no write region of the account: use one of a"), "{refused}");
         let endpoint = Url::parse("https://shop.example.com").unwrap();

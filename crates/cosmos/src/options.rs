@@ -45,6 +45,7 @@ pub struct Options {
 /// What is added for a lease container.
 #[derive(Clone, Debug)]
 struct Leases {
+    strategy: ReadConsistencyStrategy,
     /// The regions beside the pinned one: an account may get more.
     others: Arc<RwLock<Vec<String>>>,
 }
@@ -134,9 +135,9 @@ impl Options {
         self.failover
     }
 
-    /// For a lease container: sends nothing to these regions.
-    pub(crate) fn for_leases(mut self, others: Vec<String>) -> Self {
-        self.leases = Some(Leases { others: Arc::new(RwLock::new(others)) });
+    /// For a lease container: reads items with this strategy, and sends nothing to these regions.
+    pub(crate) fn for_leases(mut self, strategy: ReadConsistencyStrategy, others: Vec<String>) -> Self {
+        self.leases = Some(Leases { strategy, others: Arc::new(RwLock::new(others)) });
         self
     }
 
@@ -167,7 +168,7 @@ impl Options {
             .with_max_retry_count(THROTTLED_REPEATS)
             .with_max_retry_wait_time(timeout / 2)
             .build();
-        let sdk = OperationOptionsBuilder::new()
+        let mut sdk = OperationOptionsBuilder::new()
             .with_end_to_end_latency_policy(policy)
             .with_throttling_retry_options(throttling)
             .with_max_failover_retry_count(FAILOVERS)
@@ -176,6 +177,10 @@ impl Options {
             .with_content_response_on_write(ContentResponseOnWrite::Enabled)
             // Bodies are passed on as they are.
             .with_binary_encoding(BinaryEncodingOptions::new().with_enabled(false));
+        if let Some(Leases { strategy, .. }) = self.leases {
+            // Whatever the client of the program or the environment says: a host must see its own leases.
+            sdk = sdk.with_read_consistency_strategy(strategy).with_session_capturing_disabled(false);
+        }
         let others = self.leases.as_ref().map(|leases| Arc::clone(&leases.others)).unwrap_or_default();
         let mut budget = Budget { sdk: sdk.build(), limit, own: self.excluded_regions.clone(), others };
         budget.sdk = budget.operation();
@@ -253,8 +258,24 @@ mod tests {
     }
 
     #[test]
+    fn leases_are_read_with_a_strategy_of_their_own_and_with_the_session() {
+        let leases = Options::new().for_leases(ReadConsistencyStrategy::Session, Vec::new()).budgets();
+        for budget in [&leases.feed, &leases.items] {
+            let (kept, ignored) = (budget.reading(Session::Kept), budget.reading(Session::Ignored));
+            assert_eq!(kept.read_consistency_strategy, Some(ReadConsistencyStrategy::Session));
+            assert_eq!(ignored.read_consistency_strategy, Some(ReadConsistencyStrategy::Eventual));
+            for options in [kept, ignored, budget.operation()] {
+                assert_eq!(options.session_capturing_disabled, Some(false));
+            }
+        }
+        let others = Options::new().budgets().items.reading(Session::Kept);
+        assert_eq!((others.read_consistency_strategy, others.session_capturing_disabled), (None, None));
+    }
+
+    #[test]
     fn regions_are_excluded_by_the_program_and_by_the_pinned_one() {
-        let options = Options::new().excluded_regions(["a", "b"]).for_leases(Vec::new());
+        let options =
+            Options::new().excluded_regions(["a", "b"]).for_leases(ReadConsistencyStrategy::Session, Vec::new());
         let budget = options.budgets().items;
         assert_eq!(budget.excluded(), ["a", "b"]);
         options.exclude(vec!["c".to_owned(), "b".to_owned()]);
