@@ -79,8 +79,10 @@ impl Account {
     pub async fn replace_key(&self, key: &str) -> Result<()> {
         let credential = Credential::Key(key.to_owned());
         let properties = AccountProperties::read(&self.connection.endpoint, &credential).await?;
-        let client = connect(&self.connection.endpoint, credential, &properties).await?;
-        self.connection.replace(client).await
+        let client = connect(&self.connection.endpoint, credential.clone(), &properties).await?;
+        self.connection.replace(client).await?;
+        self.properties.replace_credential(credential);
+        Ok(())
     }
 
     /// The client of the SDK that is in use now.

@@ -8,10 +8,11 @@ use azure_core::{
     http::{Method, Request, Url, new_http_client},
 };
 use changefeed_core::{Clock, Error, ErrorKind, Result, SystemClock, Timestamp};
+use parking_lot::RwLock;
 use serde::Deserialize;
 use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
 
-use crate::{options::Options, timer::within};
+use crate::timer::within;
 
 /// What tokens for Azure Cosmos DB are asked for.
 const SCOPE: &str = "https://cosmos.azure.com/.default";
@@ -70,6 +71,7 @@ pub struct AccountProperties {
     pub has_multiple_write_regions: bool,
     /// The default consistency.
     pub consistency: Consistency,
+    source: Source,
 }
 
 #[derive(Deserialize)]
@@ -85,8 +87,11 @@ struct Answer {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Location {
     name: String,
+    #[serde(default)]
+    database_account_endpoint: String,
 }
 
 #[derive(Deserialize)]
@@ -96,26 +101,35 @@ struct Policy {
 }
 
 impl AccountProperties {
-    /// Asks the account.
+    /// Asks the account. Takes 10 s at most, the token of an identity included.
+    ///
+    /// The credential is kept: containers that are opened for leases with these properties read them again from time to
+    /// time.
     ///
     /// # Errors
     /// `InvalidArgument` if the endpoint is not a URL or the key not base64, `Forbidden` if the credential is not
-    /// accepted, `Unavailable` or `Timeout` if the account cannot be reached.
+    /// accepted, `Unavailable` or `Timeout` if the account cannot be reached or there is no token.
     pub async fn read(endpoint: &str, credential: &Credential) -> Result<Self> {
         let what = format!("read the account at {endpoint}");
-        let request = request(endpoint, credential, &SystemClock).await?;
+        // The credential has no time limit of its own: one that asks a metadata endpoint may wait for minutes.
         let asking = async {
-            let response = new_http_client(None).execute_request(&request).await?;
-            let status = u16::from(response.status());
-            Ok::<_, azure_core::Error>((status, response.try_into_raw_response().await?.into_body()))
+            let url = parse_endpoint(endpoint)?;
+            let request = request(url.clone(), credential, &SystemClock).await?;
+            let answer = async {
+                let response = new_http_client(None).execute_request(&request).await?;
+                let status = u16::from(response.status());
+                Ok::<_, azure_core::Error>((status, response.try_into_raw_response().await?.into_body()))
+            };
+            let unreachable =
+                |error| Error::new(ErrorKind::Unavailable, format!("{what}: no answer")).with_source(error);
+            let (status, body) = answer.await.map_err(unreachable)?;
+            Ok::<_, Error>((url, status, body))
         };
-        let unreachable = |error| Error::new(ErrorKind::Unavailable, format!("{what}: no answer")).with_source(error);
         let answer = within(TIMEOUT, asking).await;
-        let answer =
-            answer.ok_or_else(|| Error::new(ErrorKind::Timeout, format!("{what}: no answer in {TIMEOUT:?}")))?;
-        let (status, body) = answer.map_err(unreachable)?;
+        let (url, status, body) =
+            answer.ok_or_else(|| Error::new(ErrorKind::Timeout, format!("{what}: no answer in {TIMEOUT:?}")))??;
         match status {
-            200 => Self::parse(&body).map_err(|error| {
+            200 => Self::parse(&body, url, credential.clone(), SystemClock.wall()).map_err(|error| {
                 Error::new(ErrorKind::Unsupported, format!("{what}: this is not an account of Azure Cosmos DB"))
                     .with_source(error)
             }),
@@ -129,60 +143,95 @@ impl AccountProperties {
         }
     }
 
-    fn parse(body: &[u8]) -> serde_json::Result<Self> {
+    pub(crate) fn parse(
+        body: &[u8],
+        endpoint: Url,
+        credential: Credential,
+        read_at: Timestamp,
+    ) -> serde_json::Result<Self> {
         let answer: Answer = serde_json::from_slice(body)?;
-        let names = |locations: Vec<Location>| locations.into_iter().map(|location| location.name).collect();
+        let locations = || answer.writable_locations.iter().chain(&answer.readable_locations);
+        let mut regional: Vec<Url> =
+            locations().filter_map(|location| Url::parse(&location.database_account_endpoint).ok()).collect();
+        regional.sort();
+        regional.dedup();
+        let names = |locations: &[Location]| locations.iter().map(|location| location.name.clone()).collect();
         Ok(Self {
-            write_regions: names(answer.writable_locations),
-            regions: names(answer.readable_locations),
+            write_regions: names(&answer.writable_locations),
+            regions: names(&answer.readable_locations),
             has_multiple_write_regions: answer.enable_multiple_write_locations,
             consistency: answer.user_consistency_policy.default_consistency_level,
+            source: Source { endpoint, regional, credential: Arc::new(RwLock::new(credential)), read_at },
         })
     }
 
-    /// Refuses an account that cannot hold leases, and pins the one write region where there are several.
+    /// Asks the account that these came from again, with the credential that is valid now.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] with what to change.
-    pub(crate) fn check_for_leases(&self, options: Options) -> Result<Options> {
-        let refuse = |message: String| Err(Error::new(ErrorKind::InvalidArgument, message));
-        if self.consistency > Consistency::Session {
-            return refuse(format!(
-                "the default consistency of the account is {:?}, with which a host may not see its own lease: set it to \
-                 Session or stronger, or keep leases in another account",
-                self.consistency
-            ));
-        }
-        if !self.has_multiple_write_regions {
-            return Ok(options);
-        }
-        let regions = self.write_regions.join(", ");
-        let Some(pinned) = options.pinned_region() else {
-            if self.write_regions.len() < 2 {
-                return Ok(options);
-            }
-            return refuse(format!(
-                "the account takes writes in several regions ({regions}), so two hosts could own one lease: pin one of \
-                 them with Options::write_region, the same on every host, or keep leases in an account with one write \
-                 region"
-            ));
+    /// See [`AccountProperties::read`].
+    pub(crate) async fn read_again(&self) -> Result<Self> {
+        let credential = self.source.credential.read().clone();
+        Self::read(self.source.endpoint.as_str(), &credential).await
+    }
+
+    /// Uses another credential from now on, also in clones, to read the properties again.
+    pub(crate) fn replace_credential(&self, credential: Credential) {
+        *self.source.credential.write() = credential;
+    }
+
+    /// When the account was asked.
+    pub(crate) fn read_at(&self) -> Timestamp {
+        self.source.read_at
+    }
+
+    /// The endpoint that was asked.
+    pub(crate) fn endpoint(&self) -> &Url {
+        &self.source.endpoint
+    }
+
+    /// Whether these are of the account with this endpoint: the one that was asked, or that of one of its regions.
+    pub(crate) fn are_of(&self, endpoint: &Url) -> bool {
+        let is_same = |own: &Url| {
+            own.host_str() == endpoint.host_str() && own.port_or_known_default() == endpoint.port_or_known_default()
         };
-        // Also if one region is left: others may still use the one that is pinned.
-        if !self.write_regions.iter().any(|region| region == pinned) {
-            return refuse(format!("{pinned:?} is no write region of the account: use one of {regions}"));
-        }
-        let others = self.write_regions.iter().chain(&self.regions).filter(|region| *region != pinned);
-        let others: Vec<String> = others.cloned().collect();
-        let pinned = pinned.to_owned();
-        Ok(options.only_in(&pinned, others))
+        is_same(&self.source.endpoint) || self.source.regional.iter().any(is_same)
     }
 }
 
-async fn request(endpoint: &str, credential: &Credential, clock: &dyn Clock) -> Result<Request> {
-    let url = Url::parse(endpoint).map_err(|error| {
+/// Where properties come from.
+#[derive(Clone)]
+struct Source {
+    endpoint: Url,
+    /// The endpoints of the regions.
+    regional: Vec<Url>,
+    credential: Arc<RwLock<Credential>>,
+    read_at: Timestamp,
+}
+
+/// Without the credential.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.endpoint.as_str())
+    }
+}
+
+/// When they were read, and with which credential, makes no difference.
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        self.endpoint == other.endpoint && self.regional == other.regional
+    }
+}
+
+impl Eq for Source {}
+
+fn parse_endpoint(endpoint: &str) -> Result<Url> {
+    Url::parse(endpoint).map_err(|error| {
         let message = format!("{endpoint:?} is not a URL: expected https://<account>.documents.azure.com");
         Error::new(ErrorKind::InvalidArgument, message).with_source(error)
-    })?;
+    })
+}
+
+async fn request(url: Url, credential: &Credential, clock: &dyn Clock) -> Result<Request> {
     let date = http_date(clock.wall());
     let authorization = match credential {
         Credential::Key(key) => {
@@ -223,44 +272,36 @@ fn url_encoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn account(multiple: bool, regions: &[&str], consistency: Consistency) -> AccountProperties {
-        let regions: Vec<String> = regions.iter().map(|region| (*region).to_owned()).collect();
-        let write_regions = regions.clone();
-        AccountProperties { write_regions, regions, has_multiple_write_regions: multiple, consistency }
+    const BODY: &[u8] = br#"{"id":"shop",
+        "writableLocations":[{"name":"West Europe","databaseAccountEndpoint":"https://shop-westeurope.example.com:443/"}],
+        "readableLocations":[{"name":"West Europe","databaseAccountEndpoint":"https://shop-westeurope.example.com:443/"}],
+        "enableMultipleWriteLocations":false,"userConsistencyPolicy":{"defaultConsistencyLevel":"Session"}}"#;
+
+    fn shop() -> AccountProperties {
+        let endpoint = parse_endpoint("https://Shop.example.com").unwrap();
+        AccountProperties::parse(BODY, endpoint, Credential::Key("secret".to_owned()), Timestamp::default()).unwrap()
     }
 
     #[test]
     fn an_account_tells_regions_and_consistency() {
-        let body = br#"{"id":"shop","writableLocations":[{"name":"West Europe","databaseAccountEndpoint":"https://x"}],
-            "readableLocations":[{"name":"West Europe","databaseAccountEndpoint":"https://x"}],
-            "enableMultipleWriteLocations":false,"userConsistencyPolicy":{"defaultConsistencyLevel":"Session"}}"#;
-        assert_eq!(AccountProperties::parse(body).unwrap(), account(false, &["West Europe"], Consistency::Session));
+        let shop = shop();
+        assert_eq!((&*shop.write_regions, &*shop.regions), (&["West Europe".to_owned()][..], &*shop.write_regions));
+        assert_eq!((shop.has_multiple_write_regions, shop.consistency), (false, Consistency::Session));
     }
 
     #[test]
-    fn weak_consistency_is_refused_for_leases() {
-        for weak in [Consistency::ConsistentPrefix, Consistency::Eventual] {
-            let error = account(false, &["a"], weak).check_for_leases(Options::new()).unwrap_err();
-            assert!(error.message().contains("set it to Session or stronger"), "{error}");
-        }
-        for good in [Consistency::Session, Consistency::BoundedStaleness, Consistency::Strong] {
-            assert!(account(false, &["a"], good).check_for_leases(Options::new()).is_ok());
-        }
+    fn properties_are_of_the_account_with_the_same_host_and_port() {
+        let is_of_shop = |endpoint: &str| shop().are_of(&parse_endpoint(endpoint).unwrap());
+        let own = ["https://shop.example.com/", "https://SHOP.example.com:443", "https://shop-westeurope.example.com"];
+        assert!(own.into_iter().all(is_of_shop));
+        let others = ["https://leases.example.com", "https://shop.example.com:8081", "https://shop.example.org"];
+        assert!(!others.into_iter().any(is_of_shop));
     }
 
     #[test]
-    fn several_write_regions_are_refused_for_leases_unless_one_is_pinned() {
-        let several = account(true, &["a", "b", "c"], Consistency::Session);
-        let error = several.check_for_leases(Options::new()).unwrap_err();
-        assert!(error.message().contains("pin one of them with Options::write_region"), "{error}");
-        let error = several.check_for_leases(Options::new().write_region("d")).unwrap_err();
-        assert!(error.message().contains("use one of a, b, c"), "{error}");
-        let pinned = several.check_for_leases(Options::new().write_region("b")).unwrap();
-        assert_eq!(pinned.excluded(), ["a", "c"]);
-        assert!(account(true, &["a"], Consistency::Session).check_for_leases(Options::new()).is_ok());
-        let left = account(true, &["a"], Consistency::Session).check_for_leases(Options::new().write_region("b"));
-        assert!(left.unwrap_err().message().contains("\"b\" is no write region"));
-        assert!(account(false, &["a", "b"], Consistency::Session).check_for_leases(Options::new()).is_ok());
+    fn properties_do_not_show_their_credential() {
+        let shown = format!("{:?}", shop());
+        assert!(shown.contains("shop.example.com") && !shown.contains("secret"), "{shown}");
     }
 
     #[test]

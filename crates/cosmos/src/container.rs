@@ -13,6 +13,7 @@ use crate::{
     account_properties::AccountProperties,
     error::{Call, charge, failed, timed_out},
     failover::Positions,
+    lease_account::LeaseAccount,
     named_client::NamedClient,
     options::{Budget, Budgets, Options},
     parts::Parts,
@@ -43,6 +44,8 @@ pub struct CosmosContainer {
     pub(crate) identity: ContainerIdentity,
     pub(crate) options: Options,
     pub(crate) budgets: Budgets,
+    /// The account, if the container was opened for leases.
+    pub(crate) leases: Option<Arc<LeaseAccount>>,
     /// The ranges as last read, to find one by its id.
     pub(crate) ranges: Mutex<Vec<PhysicalRange>>,
     /// Where the feeds of the ranges end, to find positions that are ahead of them.
@@ -91,7 +94,7 @@ impl CosmosContainer {
         container: &str,
         options: Options,
     ) -> Result<Arc<Self>> {
-        let (container, _) = Self::read(client, database, container, options).await?;
+        let (container, _) = Self::read(client, database, container, options, None).await?;
         Ok(Arc::new(container))
     }
 
@@ -103,8 +106,8 @@ impl CosmosContainer {
         account: &AccountProperties,
         options: Options,
     ) -> Result<Arc<Self>> {
-        let options = account.check_for_leases(options)?;
-        let (opened, settings) = Self::read(client, database, container, options).await?;
+        let (account, options) = LeaseAccount::new(account, client.endpoint(), options)?;
+        let (opened, settings) = Self::read(client, database, container, options, Some(Arc::new(account))).await?;
         settings.time_to_live().check_for_leases(&opened.identity)?;
         Ok(Arc::new(opened))
     }
@@ -113,7 +116,13 @@ impl CosmosContainer {
     /// delete leases; in an account with several write regions and none pinned, where a condition on an ETag holds in one
     /// region only; in an account whose consistency is weaker than session, where a host may not see its own writes.
     ///
-    /// `account` comes from [`AccountProperties::read`]: the SDK does not show these settings of its client.
+    /// `account` comes from [`AccountProperties::read`] with the endpoint of the same account: the SDK does not show these
+    /// settings of its client. They are read again at the first write after two minutes, and when another region answers
+    /// than before; that write waits for 2 s at most. Writes are refused as long as the account is one that would not be
+    /// opened.
+    ///
+    /// Leases are read with session consistency where that is the default of the account, otherwise with its default,
+    /// whatever the operation options of the client and the variables of the SDK say.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] with the setting to change; otherwise see [`CosmosContainer::open`].
@@ -128,7 +137,13 @@ impl CosmosContainer {
         Ok(Container::new(Box::pin(opening).await?))
     }
 
-    async fn read(client: &CosmosClient, database: &str, name: &str, options: Options) -> Result<(Self, Settings)> {
+    async fn read(
+        client: &CosmosClient,
+        database: &str,
+        name: &str,
+        options: Options,
+        leases: Option<Arc<LeaseAccount>>,
+    ) -> Result<(Self, Settings)> {
         let budgets = options.budgets();
         let what = format!("open container {database}/{name}");
         if check_name(database).is_err() || check_name(name).is_err() {
@@ -146,13 +161,18 @@ impl CosmosContainer {
         let names = StoreNames::of_endpoint(endpoint.host_str().unwrap_or_default(), endpoint.port())?;
         let identity = settings.identity(names, database)?;
         let client = Arc::new(NamedClient::new(client.clone(), container, (database, name), budgets.items.limit));
-        Ok((Self::new(client, identity, options), settings))
+        Ok((Self::new(client, identity, options, leases), settings))
     }
 
-    fn new(client: Arc<NamedClient>, identity: ContainerIdentity, options: Options) -> Self {
+    fn new(
+        client: Arc<NamedClient>,
+        identity: ContainerIdentity,
+        options: Options,
+        leases: Option<Arc<LeaseAccount>>,
+    ) -> Self {
         let (ranges, positions, parts) = (Mutex::default(), Mutex::default(), Mutex::default());
         let budgets = options.budgets();
-        Self { client, identity, options, budgets, ranges, positions, parts }
+        Self { client, identity, options, budgets, leases, ranges, positions, parts }
     }
 
     /// Opens the container that has this name now, through the same client, with the same options.
@@ -170,7 +190,8 @@ impl CosmosContainer {
             drop(Box::pin(self.identified(FeedRange::full())).await);
             Box::pin(self.client.resolve()).await?;
         }
-        Ok(Container::new(Arc::new(Self::new(Arc::clone(&self.client), identity, self.options.clone()))))
+        let (client, options, leases) = (Arc::clone(&self.client), self.options.clone(), self.leases.clone());
+        Ok(Container::new(Arc::new(Self::new(client, identity, options, leases))))
     }
 
     /// The client of the SDK by name.
@@ -261,6 +282,11 @@ impl CosmosContainer {
     /// # Errors
     /// `Unavailable`, with an unknown effect for a write, which the other region may have performed.
     fn check_region(&self, call: Call, diagnostics: &DiagnosticsContext) -> Result<()> {
+        if let (Some(account), Call::Write) = (&self.leases, call)
+            && let Some(region) = diagnostics.responded_regions().last()
+        {
+            account.answered(region);
+        }
         let Some(pinned) = self.options.only_region() else { return Ok(()) };
         let own = Region::from(pinned.to_owned());
         let Some(other) = diagnostics.responded_regions().into_iter().find(|region| **region != own) else {

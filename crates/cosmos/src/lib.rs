@@ -41,6 +41,7 @@ mod error;
 mod failover;
 mod feed;
 mod key;
+mod lease_account;
 mod list;
 mod listing;
 mod named_client;

@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use azure_data_cosmos::options::{
-    BinaryEncodingOptions, ContentResponseOnWrite, EndToEndOperationLatencyPolicy, ExcludedRegions, OperationOptions,
+    BinaryEncodingOptions, ContentResponseOnWrite, EndToEndOperationLatencyPolicy, OperationOptions,
     OperationOptionsBuilder, ReadConsistencyStrategy, ThrottlingRetryOptionsBuilder,
 };
 use changefeed_core::{Clock, SystemClock};
+use parking_lot::RwLock;
 
 use crate::failover::Policy;
 
@@ -36,9 +37,17 @@ pub struct Options {
     item_timeout: Duration,
     excluded_regions: Vec<String>,
     write_region: Option<String>,
-    only_region: Option<String>,
+    leases: Option<Leases>,
     failover: Policy,
     clock: Arc<dyn Clock>,
+}
+
+/// What is added for a lease container.
+#[derive(Clone, Debug)]
+struct Leases {
+    strategy: ReadConsistencyStrategy,
+    /// The regions beside the pinned one: an account may get more.
+    others: Arc<RwLock<Vec<String>>>,
 }
 
 impl Default for Options {
@@ -55,7 +64,7 @@ impl Options {
             item_timeout: Duration::from_secs(5),
             excluded_regions: Vec::new(),
             write_region: None,
-            only_region: None,
+            leases: None,
             failover: Policy { patience: Duration::from_secs(60), window: Duration::from_secs(24 * 60 * 60) },
             clock: Arc::new(SystemClock),
         }
@@ -84,10 +93,11 @@ impl Options {
         self
     }
 
-    /// The one region that leases are kept in, for accounts that take writes in several: the same on every host.
-    /// [`CosmosContainer::open_leases`](crate::CosmosContainer::open_leases) excludes the others. While this region is not
-    /// available, no lease is acquired or renewed: the SDK goes to another region then, whose answers are dropped with
-    /// `Unavailable`. Default: none, and such accounts are refused for leases.
+    /// The one region that leases are kept in, for accounts that take writes in several, or will: the same on every host.
+    /// [`CosmosContainer::open_leases`](crate::CosmosContainer::open_leases) excludes the others, also those that the
+    /// account gets later. While this region is not available, or takes no writes, no lease is acquired or renewed: the SDK
+    /// goes to another region then, whose answers are dropped with `Unavailable`. Default: none, and accounts that take
+    /// writes in several regions are refused for leases.
     pub fn write_region(mut self, region: impl Into<String>) -> Self {
         self.write_region = Some(region.into());
         self
@@ -125,23 +135,22 @@ impl Options {
         self.failover
     }
 
-    /// Uses one region only, and excludes these.
-    pub(crate) fn only_in(mut self, region: &str, others: impl IntoIterator<Item = String>) -> Self {
-        self.excluded_regions.extend(others);
-        self.excluded_regions.sort();
-        self.excluded_regions.dedup();
-        self.only_region = Some(region.to_owned());
+    /// For a lease container: reads items with this strategy, and sends nothing to these regions.
+    pub(crate) fn for_leases(mut self, strategy: ReadConsistencyStrategy, others: Vec<String>) -> Self {
+        self.leases = Some(Leases { strategy, others: Arc::new(RwLock::new(others)) });
         self
     }
 
-    /// The one region whose answers are used; none if there are several.
-    pub(crate) fn only_region(&self) -> Option<&str> {
-        self.only_region.as_deref()
+    /// Sends nothing to these regions from now on, in clones and budgets of the same lease container as well.
+    pub(crate) fn exclude(&self, others: Vec<String>) {
+        if let Some(leases) = &self.leases {
+            *leases.others.write() = others;
+        }
     }
 
-    #[cfg(test)]
-    pub(crate) fn excluded(&self) -> &[String] {
-        &self.excluded_regions
+    /// The one region whose answers are used: that of leases, if one is pinned.
+    pub(crate) fn only_region(&self) -> Option<&str> {
+        self.leases.as_ref().and(self.write_region.as_deref())
     }
 
     pub(crate) fn time(&self) -> &dyn Clock {
@@ -168,11 +177,14 @@ impl Options {
             .with_content_response_on_write(ContentResponseOnWrite::Enabled)
             // Bodies are passed on as they are.
             .with_binary_encoding(BinaryEncodingOptions::new().with_enabled(false));
-        if !self.excluded_regions.is_empty() {
-            let excluded: ExcludedRegions = self.excluded_regions.iter().cloned().collect();
-            sdk = sdk.with_excluded_regions(excluded);
+        if let Some(Leases { strategy, .. }) = self.leases {
+            // Whatever the client of the program or the environment says: a host must see its own leases.
+            sdk = sdk.with_read_consistency_strategy(strategy).with_session_capturing_disabled(false);
         }
-        Budget { sdk: sdk.build(), limit }
+        let others = self.leases.as_ref().map(|leases| Arc::clone(&leases.others)).unwrap_or_default();
+        let mut budget = Budget { sdk: sdk.build(), limit, own: self.excluded_regions.clone(), others };
+        budget.sdk = budget.operation();
+        budget
     }
 }
 
@@ -189,6 +201,10 @@ pub(crate) struct Budget {
     pub(crate) sdk: OperationOptions,
     /// When the call is given up from outside.
     pub(crate) limit: Duration,
+    /// The regions that the program excludes.
+    own: Vec<String>,
+    /// Those that a pinned region excludes.
+    others: Arc<RwLock<Vec<String>>>,
 }
 
 /// What a read asks for of the replica that answers.
@@ -201,9 +217,25 @@ pub(crate) enum Session {
 }
 
 impl Budget {
+    /// The regions that no call goes to.
+    pub(crate) fn excluded(&self) -> Vec<String> {
+        let mut excluded: Vec<String> = self.own.iter().chain(self.others.read().iter()).cloned().collect();
+        excluded.sort();
+        excluded.dedup();
+        excluded
+    }
+
+    /// The options of the SDK for a call.
+    pub(crate) fn operation(&self) -> OperationOptions {
+        let (mut sdk, excluded) = (self.sdk.clone(), self.excluded());
+        // An empty list would undo what the client of the program excludes.
+        sdk.excluded_regions = (!excluded.is_empty()).then(|| excluded.into_iter().collect());
+        sdk
+    }
+
     /// The options of the SDK for a read.
     pub(crate) fn reading(&self, session: Session) -> OperationOptions {
-        let mut sdk = self.sdk.clone();
+        let mut sdk = self.operation();
         if session == Session::Ignored {
             sdk.read_consistency_strategy = Some(ReadConsistencyStrategy::Eventual);
         }
@@ -223,6 +255,34 @@ mod tests {
         let timeout = |budget: &Budget| budget.sdk.end_to_end_latency_policy.as_ref().map(|policy| policy.timeout());
         assert_eq!(timeout(&feed), Some(Duration::from_secs(8)));
         assert_eq!(timeout(&items), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn leases_are_read_with_a_strategy_of_their_own_and_with_the_session() {
+        let leases = Options::new().for_leases(ReadConsistencyStrategy::Session, Vec::new()).budgets();
+        for budget in [&leases.feed, &leases.items] {
+            let (kept, ignored) = (budget.reading(Session::Kept), budget.reading(Session::Ignored));
+            assert_eq!(kept.read_consistency_strategy, Some(ReadConsistencyStrategy::Session));
+            assert_eq!(ignored.read_consistency_strategy, Some(ReadConsistencyStrategy::Eventual));
+            for options in [kept, ignored, budget.operation()] {
+                assert_eq!(options.session_capturing_disabled, Some(false));
+            }
+        }
+        let others = Options::new().budgets().items.reading(Session::Kept);
+        assert_eq!((others.read_consistency_strategy, others.session_capturing_disabled), (None, None));
+    }
+
+    #[test]
+    fn regions_are_excluded_by_the_program_and_by_the_pinned_one() {
+        let options =
+            Options::new().excluded_regions(["a", "b"]).for_leases(ReadConsistencyStrategy::Session, Vec::new());
+        let budget = options.budgets().items;
+        assert_eq!(budget.excluded(), ["a", "b"]);
+        options.exclude(vec!["c".to_owned(), "b".to_owned()]);
+        assert_eq!(budget.excluded(), ["a", "b", "c"]);
+        let sent = budget.operation().excluded_regions.map(|regions| regions.iter().count());
+        assert_eq!(sent, Some(3));
+        assert!(Options::new().budgets().items.operation().excluded_regions.is_none());
     }
 
     #[test]

@@ -42,6 +42,9 @@ impl CosmosContainer {
     pub(crate) async fn write_batch(&self, batch: Batch) -> Result<Response<Vec<WriteResult>>> {
         let (partition_key, writes) = self.check(&batch)?;
         let partition_key = key::to_sdk(&partition_key)?;
+        if let Some(account) = &self.leases {
+            account.check().await?;
+        }
         match writes.as_slice() {
             // A batch has its ids in the body.
             [write] if !is_no_path(&write.id) => {
@@ -121,7 +124,7 @@ impl CosmosContainer {
     ) -> Result<Response<WriteResult>> {
         let (id, budget) = (write.id.as_str(), &self.budgets.items);
         let options = |condition: &Option<Precondition>| {
-            let options = ItemWriteOptions::default().with_operation_options(budget.sdk.clone());
+            let options = ItemWriteOptions::default().with_operation_options(budget.operation());
             Some(match condition {
                 Some(condition) => options.with_precondition(condition.clone()),
                 None => options,
@@ -180,7 +183,7 @@ impl CosmosContainer {
         let budget = &self.budgets.items;
         let batch = writes.iter().try_fold(TransactionalBatch::new(partition_key), add);
         let batch = batch.map_err(|error| refused(ErrorKind::BadJson, "a batch", error))?;
-        let options = BatchOptions::default().with_operation_options(budget.sdk.clone());
+        let options = BatchOptions::default().with_operation_options(budget.operation());
         let doing = format!("write a batch of {} in", writes.len());
         let client = self.sdk();
         let sent = client.execute_transactional_batch(batch, Some(options));

@@ -9,8 +9,12 @@ mod front;
 mod http;
 mod support;
 
+use std::{sync::Arc, time::Duration};
+
+use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use changefeed_core::{
     Catalog, ContainerSpec, DatabaseSpec, Epk, ErrorKind, PartitionKeyDefinition, RangeId, Result, TimeToLive,
+    async_trait,
 };
 use changefeed_cosmos::{Account, AccountProperties, Consistency, CosmosContainer, Credential, Options};
 use changefeed_embedded::Engine;
@@ -48,7 +52,8 @@ impl Stage {
 }
 
 impl Stage {
-    /// Opens a container for leases. The client talks to the server; what the account is, `account` says.
+    /// Opens a container for leases. The client talks to the server, which `account` has as the endpoint of its regions; what
+    /// the account is, `account` says.
     async fn open(&self, account: &str, options: Options, name: &'static str) -> Result<changefeed_core::Container> {
         let (client, account) = (connect(self.server.endpoint()).await.client(), account.to_owned());
         let opened = on_sdk(async move {
@@ -102,6 +107,34 @@ async fn leases_are_refused_in_an_account_with_weak_consistency() {
     }
 }
 
+/// Orders and leases may be in two accounts: those of the leases count.
+#[tokio::test]
+async fn the_properties_of_another_account_are_refused() {
+    let stage = Stage::new().await;
+    let orders = stage.front(&["West Europe"], false, "Session").await;
+    let leases = stage.front(&["West Europe", "North Europe"], true, "Session").await;
+    let client = connect(leases.endpoint.clone()).await.client();
+    let open = |account: &str| {
+        let (client, account) = (client.clone(), account.to_owned());
+        on_sdk(async move {
+            let properties = AccountProperties::read(&account, &Credential::Key(KEY.to_owned())).await?;
+            let options = Options::new().write_region("West Europe");
+            CosmosContainer::open_leases(&client, "shop", "leases", &properties, options).await
+        })
+    };
+    let refused = open(&orders.endpoint).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    let sentence = format!(
+        "those of {}/, and the lease container is in {leases}/: read them with AccountProperties::read(\"{leases}/\", …)",
+        orders.endpoint,
+        leases = leases.endpoint
+    );
+    assert!(refused.message().contains(&sentence), "{refused}");
+    open(&leases.endpoint).await.unwrap();
+    // Written in another way, it is the same endpoint.
+    open(&leases.endpoint.replace("http://", "HTTP://")).await.unwrap();
+}
+
 #[tokio::test]
 async fn leases_are_refused_in_a_container_that_deletes_them() {
     let stage = Stage::new().await;
@@ -148,6 +181,34 @@ async fn an_account_that_cannot_be_reached_says_so() {
     let front = Front::start(json!({"hello": "world"})).await;
     let error = on_sdk(async move { AccountProperties::read(&front.endpoint, &credential()).await }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+}
+
+/// A credential that never answers, such as one that waits for a metadata endpoint that drops packets.
+#[derive(Debug)]
+struct Unanswered;
+
+#[async_trait]
+impl TokenCredential for Unanswered {
+    async fn get_token(&self, _: &[&str], _: Option<TokenRequestOptions<'_>>) -> azure_core::Result<AccessToken> {
+        std::future::pending().await
+    }
+}
+
+/// A minute of the paused clock, so that a call without a limit fails the test.
+#[expect(clippy::disallowed_methods, reason = "the clock of the limit is the one that is paused")]
+async fn in_a_minute<T>(call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), call).await.expect("an answer in a minute")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_never_answers_is_a_timeout() {
+    let credential = || Credential::Token(Arc::new(Unanswered));
+    let endpoint = "https://shop.documents.azure.com";
+    let error = in_a_minute(AccountProperties::read(endpoint, &credential())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
+    assert!(error.message().contains("no answer in 10s"), "{error}");
+    let error = in_a_minute(Account::connect(endpoint, credential())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
 }
 
 /// Databases and containers through the SDK alone.

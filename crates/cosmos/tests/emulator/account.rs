@@ -7,13 +7,17 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use azure_core::http::{Method, Request as SdkRequest, Url};
+use azure_core::{
+    credentials::Secret,
+    http::{Method, Request as SdkRequest, Url},
+};
+use azure_data_cosmos::{AccountReference, CosmosClient, CosmosRuntime, RoutingStrategy, options::OperationOptions};
 use azure_data_cosmos_driver::in_memory_emulator::{
     ConsistencyLevel, ContainerConfig, EmulatorStore, InMemoryEmulatorHttpClient, VirtualAccountConfig, VirtualRegion,
     WriteMode,
 };
 use bytes::Bytes;
-use changefeed_cosmos::{Account, Credential};
+use changefeed_cosmos::{Account, AccountProperties, Credential};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, body::Incoming};
 use tokio::{net::TcpListener, task::JoinSet};
@@ -67,11 +71,16 @@ impl Emulated {
 
     /// An account with these regions.
     pub(crate) async fn start(regions: &[&str], mode: WriteMode) -> Self {
-        let regions: Vec<String> = regions.iter().map(|region| (*region).to_owned()).collect();
-        on_sdk(async move { Self::start_here(&regions, mode).await }).await
+        Self::with_consistency(regions, mode, ConsistencyLevel::Session).await
     }
 
-    async fn start_here(regions: &[String], mode: WriteMode) -> Self {
+    /// An account with these regions and this default consistency.
+    pub(crate) async fn with_consistency(regions: &[&str], mode: WriteMode, consistency: ConsistencyLevel) -> Self {
+        let regions: Vec<String> = regions.iter().map(|region| (*region).to_owned()).collect();
+        on_sdk(async move { Self::start_here(&regions, mode, consistency).await }).await
+    }
+
+    async fn start_here(regions: &[String], mode: WriteMode, consistency: ConsistencyLevel) -> Self {
         let (mut listeners, mut places) = (Vec::new(), Vec::new());
         for region in regions {
             let (listener, endpoint) = listen().await;
@@ -81,7 +90,7 @@ impl Emulated {
         let (listener, endpoint) = listen().await;
         listeners.push((listener, None));
         let config = VirtualAccountConfig::new(places).unwrap();
-        let config = config.with_consistency(ConsistencyLevel::Session).with_write_mode(mode);
+        let config = config.with_consistency(consistency).with_write_mode(mode);
         let emulator = Arc::new(InMemoryEmulatorHttpClient::new(config));
         let service = Arc::new(Service { emulator, requests: Mutex::default(), refuses: Mutex::default() });
         let mut connections = JoinSet::new();
@@ -110,6 +119,24 @@ impl Emulated {
     pub(crate) async fn connect_with(&self, credential: Credential) -> changefeed_core::Result<Account> {
         let endpoint = self.endpoint.clone();
         on_sdk(async move { Account::connect(&endpoint, credential).await }).await
+    }
+
+    /// The settings of the account.
+    pub(crate) async fn properties(&self) -> AccountProperties {
+        let endpoint = self.endpoint.clone();
+        on_sdk(async move { AccountProperties::read(&endpoint, &Credential::Key(KEY.to_owned())).await }).await.unwrap()
+    }
+
+    /// A client of the SDK as a program builds it: with these operation options, and with these regions in this order.
+    pub(crate) async fn client(&self, options: OperationOptions, regions: &[&str]) -> CosmosClient {
+        let account = AccountReference::with_authentication_key(self.endpoint.parse().unwrap(), Secret::new(KEY));
+        let regions = regions.iter().map(|region| (*region).to_owned().into()).collect();
+        on_sdk(async move {
+            let runtime = CosmosRuntime::builder().build().await.unwrap();
+            let builder = CosmosClient::builder().with_runtime(runtime).with_default_operation_options(options);
+            builder.build(account, RoutingStrategy::PreferredRegions(regions)).await.unwrap()
+        })
+        .await
     }
 
     /// All requests so far.

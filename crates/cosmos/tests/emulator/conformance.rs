@@ -317,7 +317,7 @@ const SHOWN_BY_CHANCE: [(&str, &[&str]); 2] = [
 ];
 
 /// About stores that lack what this one has, and about what the SDK or the fixture does not offer.
-const NOT_APPLICABLE: [&str; 44] = [
+const NOT_APPLICABLE: [&str; 45] = [
     "a_handle_to_a_deleted_container_answers_not_found_for_ever",
     "deleting_a_database_deletes_its_containers",
     "the_store_id_survives_reopening_the_store",
@@ -351,6 +351,7 @@ const NOT_APPLICABLE: [&str; 44] = [
     "each_item_expires_exactly_once",
     "a_deleted_item_does_not_expire",
     "items_expire_in_the_children_of_a_split",
+    "the_time_to_live_is_read_as_last_set",
     "changed_returns_after_a_write_in_the_range",
     "changed_returns_at_once_when_there_is_news_already",
     "changed_returns_after_a_write_in_a_sub_range",

@@ -5,6 +5,7 @@
 
 mod account;
 mod conformance;
+mod consistency;
 mod data_actions;
 #[path = "../support/http.rs"]
 mod http;

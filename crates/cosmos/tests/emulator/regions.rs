@@ -1,10 +1,18 @@
-//! Accounts that take writes in several regions: where leases are written if one region is pinned.
+//! Accounts that take writes in several regions, or begin to: where leases are written if one region is pinned, and that
+//! they are not written if none is.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use azure_data_cosmos::options::OperationOptions;
 use azure_data_cosmos_driver::in_memory_emulator::WriteMode;
 use changefeed::Running;
-use changefeed_cosmos::Options;
+use changefeed_core::{Container, Effect, ErrorKind};
+use changefeed_cosmos::{CosmosContainer, Options};
+use changefeed_testkit::clock::TestClock;
+use serde_json::json;
 
 use crate::{
     account::Emulated,
@@ -27,11 +35,15 @@ struct Stage {
 
 impl Stage {
     async fn new(pinned: &str) -> Self {
-        let (orders, leases) = (Emulated::new().await, Emulated::start(&REGIONS, WriteMode::Multi).await);
+        Self::with(WriteMode::Multi, Options::new().write_region(pinned)).await
+    }
+
+    async fn with(mode: WriteMode, options: Options) -> Self {
+        let (orders, leases) = (Emulated::new().await, Emulated::start(&REGIONS, mode).await);
         Shop::create(&orders);
         Shop::create(&leases);
-        let account = leases.connect().await.options(Options::new().write_region(pinned));
-        assert_eq!(account.properties().write_regions, REGIONS);
+        let account = leases.connect().await.options(options);
+        assert_eq!(account.properties().has_multiple_write_regions, mode == WriteMode::Multi);
         let shop = Shop::open(&orders.connect().await, &account).await;
         Self { _orders: orders, leases, shop, seen: Seen::default(), errors: Arc::default() }
     }
@@ -136,4 +148,59 @@ async fn answers_of_another_region_are_refused_after_the_pinned_one_was_removed(
     let running = start(Shop { leases, orders: stage.shop.orders.clone() }.builder(), &stage.seen).await;
     until("delivery", || stage.seen.distinct() >= 40).await;
     running.stop().await.unwrap();
+}
+
+/// Opens leases through a client that knows that both regions take writes and prefers the second one, with properties that
+/// were read when the first one alone did: as if the SDK of a running host had found out by itself.
+async fn opened_before_the_second_region_took_writes(emulated: &Emulated, options: Options) -> Container {
+    Shop::create(emulated);
+    let properties = emulated.properties().await;
+    emulated.store().set_write_mode(WriteMode::Multi);
+    let [first, second] = REGIONS;
+    let client = emulated.client(OperationOptions::default(), &[second, first]).await;
+    let opened =
+        on_sdk(async move { CosmosContainer::open_leases(&client, "shop", "leases", &properties, options).await });
+    OnSdk::container(&opened.await.unwrap())
+}
+
+#[tokio::test]
+async fn a_region_that_was_pinned_while_it_alone_took_writes_remains_pinned() {
+    let emulated = Emulated::start(&REGIONS, WriteMode::Single).await;
+    let options = Options::new().write_region(REGIONS[0]);
+    let leases = opened_before_the_second_region_took_writes(&emulated, options).await;
+    let written = leases.create(&json!({"id": "a"})).await.unwrap();
+    leases.replace_if(&json!({"id": "a", "n": 2}), &written.etag.unwrap()).await.unwrap();
+    leases.read_item("a", "a").await.unwrap();
+    let requests = emulated.requests().into_iter().filter(|request| request.is_for_items_of("leases"));
+    let regions: Vec<String> = requests.map(|request| request.region).collect();
+    assert_eq!(regions, [REGIONS[0]; 3]);
+}
+
+#[tokio::test]
+async fn leases_without_a_pinned_region_are_not_written_once_a_second_region_takes_writes() {
+    let emulated = Emulated::start(&REGIONS, WriteMode::Single).await;
+    // The clock shows another time than that at which the properties were read.
+    let options = Options::new().clock(Arc::new(TestClock::new()));
+    let leases = opened_before_the_second_region_took_writes(&emulated, options).await;
+    let refused = leases.create(&json!({"id": "a"})).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.effect()), (ErrorKind::InvalidArgument, Effect::None), "{refused:?}");
+    assert!(refused.message().contains("several regions (East US, West US)"), "{refused}");
+    assert!(emulated.requests().iter().all(|request| !request.is_for_items_of("leases")), "nothing was sent");
+}
+
+#[tokio::test]
+async fn a_host_without_a_pinned_region_stops_while_a_second_region_takes_writes() {
+    let clock = TestClock::new();
+    let stage = Stage::with(WriteMode::Single, Options::new().clock(Arc::new(clock.clone()))).await;
+    let running = stage.host().await;
+    stage.delivers(0..20).await;
+    stage.leases.store().set_write_mode(WriteMode::Multi);
+    clock.advance(Duration::from_secs(120));
+    let sentence = "several regions (East US, West US)";
+    until("a refusal", || stage.errors.lock().unwrap().iter().any(|error| error.contains(sentence))).await;
+    stage.leases.store().set_write_mode(WriteMode::Single);
+    clock.advance(Duration::from_secs(10));
+    stage.delivers(20..40).await;
+    running.stop().await.unwrap();
+    stage.only_in(REGIONS[0], 0);
 }

@@ -64,6 +64,7 @@ async fn a_page_of_the_feed_comes_although_one_request_fails() {
             assert_eq!(seen, ["1", "2"], "{service:?} {error:?}");
             write(&stage.direct, &["3"]).await;
             assert_eq!(ids(&stage.orders, next).await.unwrap().0, ["3"], "{service:?} {error:?}");
+            assert_eq!(stage.hits(), [1], "{service:?} {error:?}");
         }
     }
 }
@@ -110,6 +111,7 @@ async fn a_throttled_write_happens_once_and_says_so_if_it_does_not() {
     for service in SERVICES {
         let stage = Stage::new(service, once(Error::TooManyRequests, Operation::CreateItem)).await;
         stage.orders.create(&json!({"id": "1", "pk": "a"})).await.unwrap();
+        assert_eq!(stage.hits(), [1], "{service:?}");
         let stage = Stage::new(service, always(Error::TooManyRequests, Operation::CreateItem)).await;
         let error = stage.orders.create(&json!({"id": "1", "pk": "a"})).await.unwrap_err();
         assert!([ErrorKind::Throttled, ErrorKind::Timeout].contains(&error.kind()), "{service:?} {error:?}");
@@ -130,12 +132,14 @@ async fn a_write_whose_answer_is_lost_is_never_reported_as_not_done() {
         if let Err(error) = stage.orders.create(&json!({"id": "1", "pk": "a"})).await {
             assert_eq!(error.effect(), Effect::Unknown, "{service:?} create: {error:?}");
         }
+        assert_eq!(stage.hits(), [1], "{service:?} create");
         assert_eq!(stage.direct.read_item("a", "1").await.unwrap().id.as_str(), "1", "it landed");
 
         let stage = Stage::new(service, lost(Operation::UpsertItem)).await;
         if let Err(error) = stage.orders.upsert(&json!({"id": "1", "pk": "a"})).await {
             assert_eq!(error.effect(), Effect::Unknown, "{service:?} upsert: {error:?}");
         }
+        assert_eq!(stage.hits(), [1], "{service:?} upsert");
         assert_eq!(stage.direct.read_item("a", "1").await.unwrap().id.as_str(), "1", "it landed");
 
         let stage = Stage::new(service, lost(Operation::ReplaceItem)).await;
@@ -144,6 +148,7 @@ async fn a_write_whose_answer_is_lost_is_never_reported_as_not_done() {
         if let Err(error) = stage.orders.replace_if(&json!({"id": "1", "pk": "a", "n": 2}), &before).await {
             assert_eq!(error.effect(), Effect::Unknown, "{service:?} replace: {error:?}");
         }
+        assert_eq!(stage.hits(), [1], "{service:?} replace");
         assert_ne!(stage.direct.read_item("a", "1").await.unwrap().etag, before, "it landed");
 
         let stage = Stage::new(service, lost(Operation::DeleteItem)).await;
@@ -152,6 +157,7 @@ async fn a_write_whose_answer_is_lost_is_never_reported_as_not_done() {
         if let Err(error) = stage.orders.delete_if("a", "1", &etag).await {
             assert_eq!(error.effect(), Effect::Unknown, "{service:?} delete: {error:?}");
         }
+        assert_eq!(stage.hits(), [1], "{service:?} delete");
         assert_eq!(stage.direct.read_item("a", "1").await.unwrap_err().kind(), ErrorKind::ItemNotFound, "it landed");
     }
 }
@@ -175,6 +181,7 @@ async fn a_refusal_by_condition_is_certain_if_nothing_was_lost() {
         write(&stage.direct, &["1"]).await;
         let error = stage.orders.create(&json!({"id": "1", "pk": "a"})).await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::AlreadyExists, Effect::None), "{service:?} {error:?}");
+        assert_eq!(stage.hits(), [1], "{service:?}");
         let old = stage.direct.read_item("a", "1").await.unwrap().etag;
         write(&stage.direct, &["1"]).await;
         let error = stage.orders.replace_if(&json!({"id": "1", "pk": "a"}), &old).await.unwrap_err();
@@ -187,7 +194,7 @@ async fn a_refusal_by_condition_is_certain_if_nothing_was_lost() {
 async fn a_split_of_the_emulator_is_noticed_and_its_children_go_on() {
     let place = Place::new(Service::Emulator).await;
     let Place::Emulator(store, _) = &place else { unreachable!("it is the emulator") };
-    let orders = place.open(&[]).await;
+    let orders = place.open().await;
     for number in 0..20 {
         orders.upsert(&json!({"id": number.to_string(), "pk": format!("k{number}")})).await.unwrap();
     }

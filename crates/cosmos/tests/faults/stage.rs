@@ -48,6 +48,8 @@ pub(crate) struct Stage {
     pub(crate) orders: Container,
     /// Past them.
     pub(crate) direct: Container,
+    /// One for each fault.
+    rules: Vec<Arc<FaultInjectionRule>>,
 }
 
 /// A fault that hits the first requests of one kind.
@@ -68,8 +70,14 @@ impl Stage {
     /// Faults begin once the container is open.
     pub(crate) async fn with(service: Service, faults: &[Fault]) -> Self {
         let place = Place::new(service).await;
-        let (orders, direct) = (place.open(faults).await, place.open(&[]).await);
-        Self { place, orders, direct }
+        let (orders, rules) = place.open_with(faults).await;
+        let direct = place.open().await;
+        Self { place, orders, direct, rules }
+    }
+
+    /// How many requests each fault has hit. A fault that hits none tests nothing: the SDK may send another operation.
+    pub(crate) fn hits(&self) -> Vec<u32> {
+        self.rules.iter().map(|rule| rule.hit_count()).collect()
     }
 }
 
@@ -100,7 +108,12 @@ impl Place {
     }
 
     /// Opens the container with a client of its own.
-    pub(crate) async fn open(&self, faults: &[Fault]) -> Container {
+    pub(crate) async fn open(&self) -> Container {
+        self.open_with(&[]).await.0
+    }
+
+    /// Opens the container with a client of its own, whose requests meet these faults.
+    async fn open_with(&self, faults: &[Fault]) -> (Container, Vec<Arc<FaultInjectionRule>>) {
         let rules: Vec<_> = faults.iter().enumerate().map(|(index, fault)| rule(index, *fault)).collect();
         rules.iter().for_each(|rule| rule.disable());
         let mut builder = CosmosClientBuilder::new().with_fault_injection_rules(rules.clone()).unwrap();
@@ -121,7 +134,7 @@ impl Place {
         });
         let container = OnSdk::container(&opened.await);
         rules.iter().for_each(|rule| rule.enable());
-        container
+        (container, rules)
     }
 }
 
