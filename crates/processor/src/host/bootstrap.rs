@@ -170,7 +170,7 @@ impl<'a> Bootstrap<'a> {
             }
             crate::planted!(DotNetStartNotStored => return Ok(Some(positions)));
             if !is_complete {
-                let created = info.is_dot_net().then_some(written);
+                let created = info.dot_net_creation(written);
                 info.set_start_positions(&self.dotnet_start().complete(&positions.or(known), created, listing).await?);
             }
             info.set_store(self.monitored.identity().store.as_str());
