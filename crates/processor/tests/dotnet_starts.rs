@@ -6,7 +6,7 @@ mod shop;
 use std::{collections::BTreeSet, ops::Range, time::Duration};
 
 use changefeed::{
-    Changes, Context, DelegateError, Processor, RawChanges, Versions,
+    Changes, Context, DelegateError, LeaseArchive, Processor, RawChanges, Scope, SeekTo, Versions,
     core::{ErrorKind, ReadChanges, StartFrom, Timestamp},
 };
 use changefeed_testkit::faulty::{Call, Fault};
@@ -242,4 +242,62 @@ async fn info_that_a_dotnet_host_created_again_gets_the_positions_that_a_running
     until_async("its positions are stored", known).await;
     until("all is delivered again", || seen.len() == 40).await;
     running.stop().await.expect("stop");
+}
+
+/// Exports the leases, deletes them, and an hour later imports what `edit` leaves of them.
+async fn restore(shop: &Shop, edit: impl Fn(&mut Value)) {
+    let text = shop.control().export().await.expect("export").to_json();
+    let mut archive: Value = serde_json::from_str(&text).expect("json");
+    edit(&mut archive);
+    for item in shop.leases.list("").await.expect("list") {
+        shop.leases.delete(item.id.as_str(), item.id.as_str()).await.expect("delete");
+    }
+    shop.clock.advance(HOUR);
+    let archive = LeaseArchive::from_json(archive.to_string().as_bytes()).expect("archive");
+    shop.control().import(archive).apply().await.expect("import");
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_were_exported_and_imported_begin_where_they_began_before() {
+    for (start, old) in [(StartFrom::Now, 0..0), (StartFrom::Beginning, 0..20)] {
+        let shop = Shop::of_dotnet(20).await;
+        shop.write(100..105, 1).await;
+        restore(&shop, |_| ()).await;
+        shop.write(105..110, 1).await;
+        let expected: BTreeSet<String> = ids(old).union(&ids(100..110)).cloned().collect();
+        assert_eq!(shop.given_from(start).await, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_were_imported_without_their_marker_begin_when_they_were_created() {
+    let shop = Shop::of_dotnet(20).await;
+    shop.write(100..105, 1).await;
+    restore(&shop, |archive| archive["info"] = Value::Null).await;
+    assert_eq!(shop.given_from(StartFrom::Now).await, ids(100..105));
+}
+
+/// Nobody knows when the hosts began: only the beginning loses nothing.
+#[tokio::test(start_paused = true)]
+async fn leases_of_an_archive_of_an_earlier_version_begin_at_the_beginning() {
+    let shop = Shop::of_dotnet(20).await;
+    shop.write(100..105, 1).await;
+    let without_time = |document: &mut Value| drop(document.as_object_mut().expect("object").remove("_ts"));
+    restore(&shop, |archive| {
+        without_time(&mut archive["info"]);
+        archive["leases"].as_array_mut().expect("leases").iter_mut().for_each(without_time);
+    })
+    .await;
+    let expected: BTreeSet<String> = ids(0..20).union(&ids(100..105)).cloned().collect();
+    assert_eq!(shop.given_from(StartFrom::Now).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seek_of_one_lease_leaves_the_others_where_they_begin() {
+    let shop = Shop::of_dotnet(20).await;
+    let lease = "1".parse().expect("token");
+    shop.control().seek(SeekTo::Now, Scope::Lease(lease)).apply().await.expect("seek");
+    shop.clock.advance(HOUR);
+    shop.write(100..120, 1).await;
+    assert_eq!(shop.given_from(StartFrom::Now).await, ids(100..120), "and nothing of what was there before");
 }

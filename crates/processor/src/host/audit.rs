@@ -7,7 +7,6 @@ use changefeed_core::{Error, ErrorKind, PhysicalRange, Result};
 use super::{
     Host,
     bootstrap::{Bootstrap, Start},
-    lock::{self, Lock},
     record::LeaseRecord,
 };
 use crate::{
@@ -15,6 +14,7 @@ use crate::{
         coverage::{self, Audit},
         document::{LeaseDocument, StartPositions},
         listing::{Listing, StoredLease},
+        lock::{self, Lock},
         prefix::LeaseToken,
         split::{moved_to, unmarked},
         update::end_ownership,

@@ -6,12 +6,8 @@ use changefeed_core::{
     Container, ETag, Effect, Error, ErrorKind, FeedRange, Mode, PhysicalRange, Result, StartFrom, Timestamp,
 };
 
-use super::{
-    dotnet_start::{DotNetStart, has_no_position},
-    lock::{self, Lock},
-};
+use super::dotnet_start::{DotNetStart, has_no_position};
 use crate::{
-    backoff::Backoff,
     join::{AT_ONCE, join_bounded},
     lease::{
         account_host::{self, ForeignLocks},
@@ -20,6 +16,7 @@ use crate::{
         feed_positions::FeedPositions,
         host_context::HostContext,
         listing::{BrokenDocument, Listing},
+        lock::{self, LOCK_PAUSE, Lock},
         prefix::LeaseToken,
         ranges::live_from,
         replaced_store,
@@ -30,9 +27,6 @@ use crate::{
 
 /// A write whose answer is lost so often in a row will not be answered at all.
 const TRIES: u32 = 5;
-
-/// Between two looks at a lock that another host holds.
-const LOCK_PAUSE: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(3) };
 
 /// What bootstrapping needs to know.
 #[derive(Debug)]
@@ -170,7 +164,7 @@ impl<'a> Bootstrap<'a> {
             }
             crate::planted!(DotNetStartNotStored => return Ok(Some(positions)));
             if !is_complete {
-                let created = info.is_dot_net().then_some(written);
+                let created = info.dot_net_creation(written);
                 info.set_start_positions(&self.dotnet_start().complete(&positions.or(known), created, listing).await?);
             }
             info.set_store(self.monitored.identity().store.as_str());

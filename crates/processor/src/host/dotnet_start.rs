@@ -4,36 +4,18 @@
 //! Our hosts write into `.info` where those leases begin, before anything is delivered, and never later than .NET hosts with
 //! the same option: changes may be delivered that came shortly before the first of those hosts started, but none is lost.
 
-use std::time::Duration;
-
 use changefeed_core::{Container, FeedRange, Mode, Result, StartFrom, Timestamp};
 
 use crate::{
     join::join_bounded,
     lease::{
         document::{LeaseDocument, StartPosition, StartPositions},
+        dotnet_creation::start_of,
         feed_positions::FeedPositions,
         listing::Listing,
     },
     runtime::BoxFuture,
 };
-
-/// How long before it creates its leases a .NET host may have started, by the clock of the store: it begins 1 s before its
-/// start by its own clock, and then waits for the lock in steps of 15 s.
-const MARGIN: Duration = Duration::from_secs(300);
-
-/// Where a lease begins that .NET hosts created at `created` and that has no continuation; `start` is what this host was told.
-/// .NET hosts that begin at now begin at their start; where nobody knows when that was, only the beginning loses nothing.
-/// Pure.
-pub(super) fn start_of(start: &StartFrom, created: Option<Timestamp>) -> StartFrom {
-    let created = created.map(|created| created.saturating_sub(MARGIN));
-    match (start, created) {
-        (StartFrom::Now, Some(created)) => StartFrom::Time(created),
-        (StartFrom::Now, None) => StartFrom::Beginning,
-        (StartFrom::Time(time), Some(created)) => StartFrom::Time(created.min(*time)),
-        (start, _) => start.clone(),
-    }
-}
 
 /// Finds out where leases begin that .NET hosts created.
 #[derive(Clone, Copy, Debug)]
@@ -134,27 +116,4 @@ fn describe(positions: &StartPositions) -> String {
     let mut texts: Vec<String> = positions.iter().map(text).collect();
     texts.dedup();
     texts.join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_of_dotnet_begins_no_later_than_its_hosts_do() {
-        let [early, created, late] = [100, 1000, 2000].map(Timestamp::from_secs);
-        let before = StartFrom::Time(Timestamp::from_secs(700));
-        let table = [
-            (StartFrom::Now, Some(created), before.clone()),
-            (StartFrom::Now, None, StartFrom::Beginning),
-            (StartFrom::Beginning, Some(created), StartFrom::Beginning),
-            (StartFrom::Beginning, None, StartFrom::Beginning),
-            (StartFrom::Time(early), Some(created), StartFrom::Time(early)),
-            (StartFrom::Time(late), Some(created), before),
-            (StartFrom::Time(late), None, StartFrom::Time(late)),
-        ];
-        for (start, created, expected) in table {
-            assert_eq!(start_of(&start, created), expected, "{start:?} {created:?}");
-        }
-    }
 }

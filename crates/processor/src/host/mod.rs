@@ -9,7 +9,6 @@ mod idle;
 mod info_reads;
 mod initial_delay;
 mod lease_feed;
-mod lock;
 mod observation;
 mod read_budget;
 mod rebalance;
@@ -34,7 +33,6 @@ use self::{
     info_reads::InfoReads,
     initial_delay::InitialDelay,
     lease_feed::{LeaseFeed, Relevance},
-    lock::ForeignLock,
     read_budget::ReadBudget,
     record::{LeaseRecord, Records, RunningTask},
 };
@@ -44,6 +42,7 @@ use crate::{
         document::{OwnerKind, StartPositions},
         host_context::HostContext,
         listing::{BrokenDocument, Listing, StoredLease},
+        lock::ForeignLock,
         loss::Loss,
         prefix::LeaseToken,
         session::ended_sessions,

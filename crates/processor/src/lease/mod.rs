@@ -6,12 +6,14 @@
 pub(crate) mod account_host;
 pub(crate) mod coverage;
 pub mod document;
+pub(crate) mod dotnet_creation;
 pub(crate) mod events;
 pub(crate) mod feed_positions;
 pub(crate) mod host_context;
 mod in_progress;
 pub(crate) mod interrupts;
 pub(crate) mod listing;
+pub(crate) mod lock;
 pub(crate) mod loss;
 mod pages;
 pub(crate) mod parsed;

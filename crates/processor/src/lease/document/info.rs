@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 
 use super::{
     error::DocumentError,
+    keys::parse_number,
     members::{Extra, Members},
 };
 use crate::lease::ranges::uncovered;
@@ -17,6 +18,9 @@ const STORE: &str = "cf.store";
 
 /// The account host that is part of the id.
 const ACCOUNT_HOST: &str = "cf.accountHost";
+
+/// When hosts of the .NET SDK created the document, in milliseconds.
+const CREATED: &str = "cf.created";
 
 /// Where the feed of a range began, in a form that does not depend on when it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,9 +204,19 @@ impl InfoDocument {
         Ok(Self { id, partition_key, properties, positions, extra: members.into_extra() })
     }
 
-    /// Whether nothing but hosts of the .NET SDK has written the document: they write it once.
-    pub fn is_dot_net(&self) -> bool {
-        self.properties.is_empty()
+    /// When hosts of the .NET SDK created the document, of which a version was read that was written at `written`. None if
+    /// a host of ours created it, or changed it without noting that.
+    pub fn dot_net_creation(&self, written: Timestamp) -> Option<Timestamp> {
+        let noted = self.properties.get(CREATED).and_then(|text| parse_number(text)).map(Timestamp::from_millis);
+        // They write it once, without properties.
+        noted.or_else(|| self.properties.is_empty().then_some(written))
+    }
+
+    /// Notes when hosts of the .NET SDK created the document, before it is changed: the store then counts from the change.
+    pub fn note_dot_net_creation(&mut self, written: Timestamp) {
+        if let Some(created) = self.dot_net_creation(written) {
+            self.properties.insert(CREATED.to_owned(), created.as_millis().to_string());
+        }
     }
 
     /// Where each range began; empty if a .NET host created the document.

@@ -181,8 +181,14 @@ impl LeaseDocument {
         let partition_key = self.partition_key.is_some().then(|| id.clone());
         let mut child = Self::new(id, partition_key, version, token, range, self.mode.unwrap_or_default());
         child.continuation.clone_from(&self.continuation);
-        child.properties = Arc::new(inherited(&self.properties));
+        child.properties = Arc::new(self.inherited_properties());
         child
+    }
+
+    /// The properties that a lease which takes this one's place inherits: the users', the generation, a pause and what is
+    /// known of failures.
+    pub(crate) fn inherited_properties(&self) -> BTreeMap<String, String> {
+        inherited(&self.properties)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The archive of a processor: all its documents as one JSON text, to be kept or moved.
 
-use changefeed_core::{ContainerIdentity, Error, ErrorKind, Result};
+use changefeed_core::{ContainerIdentity, Error, ErrorKind, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -15,8 +15,9 @@ const VERSION: u32 = 1;
 /// The dialect of the documents: that of this crate, which is the one of the .NET SDK, version 3, with `cf.` properties.
 const DIALECT: &str = "changefeed";
 
-/// What a store adds to every item: it belongs to the store, not to the document.
-const SYSTEM: [&str; 6] = ["_rid", "_self", "_etag", "_ts", "_attachments", "_lsn"];
+/// What a store adds to every item: it belongs to the store, not to the document. The time of the last write is kept, since
+/// leases that hosts of the .NET SDK created begin there until their first change.
+const SYSTEM: [&str; 5] = ["_rid", "_self", "_etag", "_attachments", "_lsn"];
 
 /// All documents of a processor, with where they come from. Made by [`Control::export`], written back by
 /// [`Control::import`]. As JSON it is an object with the members below and `format`, `version` and `dialect`; a reader
@@ -45,7 +46,8 @@ pub struct LeaseArchive {
     pub monitored: ArchivedContainer,
     /// The document that says where the processor began; none if a host of another implementation made no such document.
     pub info: Option<Value>,
-    /// The leases, by id, as they are stored.
+    /// The leases, by id, as they are stored. They and `info` have the time at which they were last written (`_ts`), which
+    /// earlier versions left out, and no other member of the store.
     pub leases: Vec<Value>,
 }
 
@@ -144,6 +146,11 @@ pub(super) fn archived(identity: &ContainerIdentity) -> ArchivedContainer {
         container: identity.container_name.clone(),
         resource_id: identity.container.to_string(),
     }
+}
+
+/// When a document of an archive was last written, if the archive says so.
+pub(super) fn written_at(document: &Value) -> Option<Timestamp> {
+    document.get("_ts").and_then(Value::as_u64).filter(|seconds| *seconds > 0).map(Timestamp::from_secs)
 }
 
 fn document(id: &str, body: &[u8]) -> Result<Value> {

@@ -7,22 +7,19 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    archive::{LeaseArchive, archived},
+    archive::{LeaseArchive, archived, written_at},
     handle::Control,
     liveness::{OwnerState, owner_state},
     seek::{Position, position},
     update::gone_is_fine,
 };
-use crate::{
-    lease::{
-        document::{InfoDocument, LeaseDocument, StartPositions},
-        listing::{BrokenDocument, Listing, StoredLease},
-        prefix::LeaseToken,
-        ranges::live_from,
-        store::LeaseStore,
-        update::end_ownership,
-    },
-    tools::snapshot::read_info,
+use crate::lease::{
+    document::{InfoDocument, LeaseDocument, StartPositions},
+    listing::{BrokenDocument, Listing, StoredLease},
+    prefix::LeaseToken,
+    ranges::live_from,
+    store::LeaseStore,
+    update::end_ownership,
 };
 
 /// What becomes of a lease.
@@ -178,7 +175,7 @@ impl Import {
         self.check_hosts(&store, &listing).await?;
         let documents = self.documents(&store)?;
         self.check_positions(&documents).await?;
-        let info = self.info(&store).await?;
+        let info = self.info(&store, &documents).await?;
         let existing = listing.leases.iter().chain(&listing.duplicates);
         // Earlier versions gave some leases other ids: such a one would count beside the new one of its token.
         let is_replaced = |lease: &&StoredLease| {
@@ -276,32 +273,40 @@ impl Import {
         Ok(())
     }
 
-    async fn info(&self, store: &LeaseStore) -> Result<InfoDocument> {
+    /// `.info` as it would be stored here. When hosts of the .NET SDK created the leases is noted before anything of ours is
+    /// written into it: leases without a position begin there.
+    async fn info(&self, store: &LeaseStore, documents: &BTreeMap<LeaseToken, LeaseDocument>) -> Result<InfoDocument> {
         let id = store.prefix().info_id();
         let monitored = self.control.processor.monitored();
         let identity = monitored.identity();
         let mut info = match &self.archive.info {
-            Some(value) => {
-                let mut value = value.clone();
+            Some(archived) => {
+                let mut value = archived.clone();
                 value["id"] = id.as_str().into();
                 if let Some(members) = value.as_object_mut() {
                     members.remove("partitionKey");
                     members.extend(store.partition_key_field(&id).map(|key| ("partitionKey".to_owned(), key.into())));
                 }
-                InfoDocument::parse(value.to_string().as_bytes()).map_err(|error| {
+                let mut info = InfoDocument::parse(value.to_string().as_bytes()).map_err(|error| {
                     let message = format!("the .info document of the archive cannot be read: {error}");
                     Error::new(ErrorKind::InvalidArgument, message)
-                })?
+                })?;
+                written_at(archived).into_iter().for_each(|written| info.note_dot_net_creation(written));
+                info
             }
             None => {
-                let existing = match read_info(store).await {
-                    // What cannot be read is replaced.
-                    Err(error) if error.kind() == ErrorKind::Corrupt => None,
-                    read => read?,
+                let field = store.partition_key_field(&id);
+                let item = store.read_raw(&id, field.as_deref()).await?;
+                // What cannot be read is replaced.
+                let existing = item.and_then(|item| Some((InfoDocument::parse(&item.body).ok()?, item.timestamp)));
+                let (mut info, written) = match existing {
+                    Some((info, written)) => (info, Some(written)),
+                    None => (InfoDocument::new(&id, field, &StartPositions::default()), None),
                 };
-                existing.unwrap_or_else(|| {
-                    InfoDocument::new(&id, store.partition_key_field(&id), &StartPositions::default())
-                })
+                // Hosts of the .NET SDK create leases before `.info`.
+                let created = documents.values().filter_map(LeaseDocument::created_at);
+                created.chain(written).min().into_iter().for_each(|created| info.note_dot_net_creation(created));
+                info
             }
         };
         info.set_store(identity.store.as_str());

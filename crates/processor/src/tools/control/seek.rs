@@ -281,6 +281,7 @@ async fn move_start_positions(
         if start_positions == info.start_positions() && known {
             return Ok(());
         }
+        info.note_dot_net_creation(item.timestamp);
         monitored.into_iter().for_each(|monitored| info.set_store(monitored.as_str()));
         info.set_start_positions(&start_positions);
         match store.replace_raw(&id, field.as_deref(), info.to_json(), &item.etag).await {

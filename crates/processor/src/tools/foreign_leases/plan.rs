@@ -2,28 +2,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use changefeed_core::{ContainerIdentity, Error, ErrorKind, FeedRange, Mode, PhysicalRange, Result};
-use serde_json::Value;
-
-use super::java::JavaLease;
-use crate::lease::{
-    document::{DocumentError, JavaDialect, LeaseDocument, LeaseVersion, StartPosition},
-    prefix::{LeasePrefix, LeaseToken},
+use changefeed_core::{
+    ContainerIdentity, Error, ErrorKind, FeedRange, Mode, PhysicalRange, Result, StartFrom, Timestamp,
 };
 
-/// Who wrote a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum LeaseDialect {
-    /// The .NET SDK, version 3, and this library. Such leases need no conversion if the processor has the same name.
-    DotNet,
-    /// The change feed processor library for .NET, version 2.
-    DotNetV2,
-    /// Java's `handleChanges`: one lease for each physical range, named after database and container.
-    JavaRanges,
-    /// Java's `handleLatestVersionChanges` and `handleAllVersionsAndDeletesChanges`: one lease for each feed range.
-    JavaFeedRanges,
-}
+use super::source::{ForeignLease, Keys, LeaseDialect, Marker, SourceDocument};
+use crate::lease::{
+    document::{LeaseDocument, LeaseVersion, StartPosition, StartPositions},
+    dotnet_creation::start_of,
+    prefix::{LeasePrefix, LeaseToken},
+    ranges::uncovered,
+    replaced_store,
+};
 
 /// A lease to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,14 +31,19 @@ pub struct ConvertedLease {
     pub range: FeedRange,
     /// Where it goes on; none if it begins at `start`.
     pub continuation: Option<String>,
-    /// Where it begins if nothing was processed: a text for people.
+    /// Where it begins if it has no continuation: a text for people.
     pub start: Option<String>,
     /// The new document, in JSON.
     pub document: Vec<u8>,
+    pub(super) mode: Mode,
+    /// Where it goes on or begins.
+    pub(super) position: StartPosition,
+    /// Where the document that it comes from stood; none if only its hosts knew.
+    pub(super) stood: Option<StartPosition>,
 }
 
 /// What an import would do: its dry run. [`ImportPlan::apply`] does it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ImportPlan {
     /// The leases to write, in key order.
@@ -59,6 +54,16 @@ pub struct ImportPlan {
     pub uncovered: Vec<FeedRange>,
     /// Leases that somebody owned when the documents were read: their hosts must be stopped first.
     pub owned: Vec<(String, String)>,
+    pub(super) target: Target,
+}
+
+/// Where leases are imported to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Target {
+    pub(super) prefix: LeasePrefix,
+    pub(super) monitored: ContainerIdentity,
+    pub(super) live: Vec<PhysicalRange>,
+    keyed: bool,
 }
 
 impl ImportPlan {
@@ -87,20 +92,27 @@ impl ImportPlan {
     }
 }
 
-/// Plans the import of the leases of another implementation as leases of the processor `name`.
+/// Plans the import of the leases of another implementation, or of another processor, as leases of the processor `name`.
 ///
 /// `documents` are those of the foreign processor: all items of its lease container whose ids begin with its lease prefix
-/// and `..`. `live` are the ranges of the monitored container, from `feed_ranges`. A lease of a range that was split since
-/// becomes one lease for each of its children, at the same position. `keyed` says that the lease container is partitioned
-/// by `/partitionKey`.
+/// and a dot, which are its leases and the document `.info`. `start` is where its hosts were told to begin, by default
+/// [`StartFrom::Now`]. `live` are the ranges of the monitored container, from `feed_ranges`. `keyed` says that the lease
+/// container is partitioned by `/partitionKey`.
+///
+/// A lease of a range that was split since becomes one lease for each of its children, at the same position. A lease that
+/// has no position, since its range had no change yet, begins where its hosts were told, and five minutes before `.info` was
+/// created if that is earlier or if they were told to begin at now: changes of these minutes may be delivered although they
+/// came before the first start of those hosts. If that time is needed and `.info` is not among the documents, the lease is
+/// refused; so it is with all versions, which cannot be read from a time, unless `start` is a continuation.
 ///
 /// ```
-/// use changefeed::{core::{Container, Result}, plan_import};
+/// use changefeed::{core::{Container, Result, StartFrom}, plan_import};
 ///
 /// # async fn example(orders: &Container, java_leases: &Container, leases: &Container) -> Result<()> {
-/// let documents = java_leases.list("mailer").await?; // the lease prefix of the Java processor
+/// let documents = java_leases.list("mailer.").await?; // the lease prefix of the Java processor, and a dot
 /// let bodies = documents.iter().map(|item| &*item.body);
-/// let plan = plan_import("mailer", orders.identity(), &orders.feed_ranges().await?, bodies, false)?;
+/// let live = orders.feed_ranges().await?;
+/// let plan = plan_import("mailer", orders.identity(), &live, bodies, &StartFrom::Now, false)?;
 /// plan.check()?; // refuses a plan that does not move everything
 /// plan.apply(java_leases, leases).await?;
 /// # Ok(())
@@ -114,129 +126,154 @@ pub fn plan_import<'a>(
     monitored: &ContainerIdentity,
     live: &[PhysicalRange],
     documents: impl IntoIterator<Item = &'a [u8]>,
+    start: &StartFrom,
     keyed: bool,
 ) -> Result<ImportPlan> {
-    let target = Target { prefix: LeasePrefix::new(name, monitored)?, live, keyed };
-    let mut plan = ImportPlan::default();
+    let prefix = LeasePrefix::new(name, monitored)?;
+    let target = Target { prefix, monitored: monitored.clone(), live: live.to_vec(), keyed };
+    let mut plan =
+        ImportPlan { leases: Vec::new(), refused: Vec::new(), uncovered: Vec::new(), owned: Vec::new(), target };
+    let (mut found, mut origins) = (Vec::new(), BTreeMap::new());
     for body in documents {
-        match Foreign::parse(body) {
-            Ok(foreign) => target.add(&mut plan, foreign),
-            Err((id, reason)) => plan.refused.push((id, reason)),
+        match SourceDocument::parse(body) {
+            Ok(SourceDocument::Lease(lease)) => found.push(lease),
+            Ok(SourceDocument::Marker(marker)) => plan.note(&mut origins, marker),
+            Ok(SourceDocument::Lock(id)) => {
+                let reason = "a host is creating leases, or died while it did: stop its hosts, then delete it";
+                plan.refused.push((id, reason.to_owned()));
+            }
+            Ok(SourceDocument::Other) => {}
+            Err(refused) => plan.refused.push(refused),
+        }
+    }
+    let (tombstones, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|lease| lease.gone);
+    let nothing = Origin::default();
+    let add = |plan: &mut ImportPlan, lease: ForeignLease| {
+        let origin = origins.get(&lease.marker_id()).unwrap_or(&nothing);
+        plan.add(lease, origin, start);
+    };
+    found.into_iter().for_each(|lease| add(&mut plan, lease));
+    for lease in tombstones {
+        // The tombstone of a range that no lease has was left by a .NET host, which works on it as on a lease.
+        let ranges = plan.target.ranges_of(&lease.keys);
+        if !ranges.iter().any(|range| plan.leases.iter().any(|other| other.range.overlaps(range))) {
+            add(&mut plan, lease);
         }
     }
     plan.leases.sort_by(|a, b| a.range.cmp(&b.range));
     refuse_overlaps(&mut plan);
-    plan.uncovered = uncovered(live, &plan.leases);
+    refuse_other_modes(&mut plan);
+    plan.uncovered = live
+        .iter()
+        .flat_map(|physical| uncovered(&physical.range, plan.leases.iter().map(|lease| &lease.range)))
+        .collect();
     Ok(plan)
 }
 
-/// A lease of another implementation, read.
-pub(super) struct Foreign {
-    pub(super) id: String,
-    dialect: LeaseDialect,
-    pub(super) owner: Option<String>,
-    mode: Mode,
-    keys: Keys,
-    pub(super) start: Option<StartPosition>,
-    properties: BTreeMap<String, String>,
+/// What is known of where the leases of a processor began.
+#[derive(Default)]
+struct Origin {
+    /// Where hosts of ours stored that they began.
+    positions: StartPositions,
+    /// When others created them.
+    created: Option<Timestamp>,
 }
 
-/// What a foreign lease is for.
-enum Keys {
-    /// The physical range with this id.
-    Physical(String),
-    Range(FeedRange),
+impl Origin {
+    /// Where the keys of a range begin that is in no lease; `start` is what the hosts were told. An error says what to do.
+    fn of(
+        &self,
+        lease: &ForeignLease,
+        range: &FeedRange,
+        start: &StartFrom,
+    ) -> Result<Vec<(FeedRange, StartPosition)>, String> {
+        let mut pieces = self.positions.pieces(range);
+        let open = self.positions.missing(range);
+        if !open.is_empty() {
+            let position = first_position(lease.mode, start, self.created.or(lease.created))?;
+            pieces.extend(open.into_iter().map(|range| (range, position.clone())));
+        }
+        Ok(StartPositions::new(pieces).pieces(range))
+    }
 }
 
-impl Foreign {
-    /// Reads a document; an error has its id and says what is wrong.
-    pub(super) fn parse(body: &[u8]) -> Result<Self, (String, String)> {
-        let id = || {
-            let document = serde_json::from_slice::<Value>(body).ok();
-            document.and_then(|document| document["id"].as_str().map(str::to_owned)).unwrap_or_default()
-        };
-        match LeaseDocument::parse(body) {
-            Ok(lease) => Ok(Self::dot_net(lease, body)),
-            Err(DocumentError::JavaDialect(dialect)) => {
-                JavaLease::parse(body, dialect).map(|lease| Self::java(lease, dialect)).map_err(|why| (id(), why))
+/// Where hosts of another implementation began that were told to begin at `start`, and created their leases at `created`. An
+/// error says what to do if nobody knows.
+fn first_position(mode: Mode, start: &StartFrom, created: Option<Timestamp>) -> Result<StartPosition, String> {
+    if let StartFrom::Continuation(continuation) = start {
+        return Ok(StartPosition::Continuation(continuation.token().to_owned()));
+    }
+    if mode == Mode::AllVersions {
+        return Err("it has no position yet, and all versions cannot be read from a time: start its hosts once more until they \
+                    have delivered a change of this range, or pass a continuation as `start`"
+            .to_owned());
+    }
+    match (start_of(start, created), created) {
+        (StartFrom::Time(time), _) => Ok(StartPosition::Time(time)),
+        (StartFrom::Beginning, _) if *start == StartFrom::Beginning => Ok(StartPosition::Beginning),
+        _ => Err("it has no position yet, and nothing says when its hosts began: pass their .info document with the leases, as \
+                  the lease store returns it, or as `start` where they were told to begin, if that is not now"
+            .to_owned()),
+    }
+}
+
+impl ImportPlan {
+    /// Notes what a document says about where leases began.
+    fn note(&mut self, origins: &mut BTreeMap<String, Origin>, marker: Marker) {
+        match replaced_store::check(&marker.document, &self.target.monitored) {
+            Ok(_) => {
+                let Marker { id, document, created } = marker;
+                origins.insert(id, Origin { positions: document.start_positions(), created });
             }
-            Err(error) => Err((id(), error.to_string())),
+            Err(error) => self.refused.push((marker.id, error.message().to_owned())),
         }
     }
 
-    fn dot_net(lease: LeaseDocument, body: &[u8]) -> Self {
-        let has = |name: &str| serde_json::from_slice::<Value>(body).is_ok_and(|document| document.get(name).is_some());
-        let dialect = match has("LeaseToken") || !has("PartitionId") {
-            true => LeaseDialect::DotNet,
-            false => LeaseDialect::DotNetV2,
-        };
-        let keys = match lease.range() {
-            Some(range) => Keys::Range(range),
-            None => Keys::Physical(lease.token.as_str().to_owned()),
-        };
-        let is_ours = |key: &String| key.starts_with("cf.");
-        Self {
-            id: lease.id,
-            dialect,
-            owner: lease.owner,
-            mode: lease.mode.unwrap_or_default(),
-            keys,
-            start: lease.continuation.map(StartPosition::Continuation),
-            properties: Arc::unwrap_or_clone(lease.properties).into_iter().filter(|(key, _)| !is_ours(key)).collect(),
+    fn add(&mut self, lease: ForeignLease, origin: &Origin, start: &StartFrom) {
+        if let Some(owner) = &lease.owner {
+            self.owned.push((lease.id.clone(), owner.clone()));
         }
-    }
-
-    fn java(lease: JavaLease, dialect: JavaDialect) -> Self {
-        let dialect = match dialect {
-            JavaDialect::PhysicalRanges => LeaseDialect::JavaRanges,
-            JavaDialect::FeedRanges => LeaseDialect::JavaFeedRanges,
-        };
-        let keys = match lease.range {
-            Some(range) => Keys::Range(range),
-            None => Keys::Physical(lease.token),
-        };
-        let JavaLease { id, owner, mode, start, .. } = lease;
-        Self { id, dialect, owner, mode, keys, start, properties: BTreeMap::new() }
-    }
-}
-
-/// Where leases are imported to.
-struct Target<'a> {
-    prefix: LeasePrefix,
-    live: &'a [PhysicalRange],
-    keyed: bool,
-}
-
-impl Target<'_> {
-    fn add(&self, plan: &mut ImportPlan, foreign: Foreign) {
-        if let Some(owner) = &foreign.owner {
-            plan.owned.push((foreign.id.clone(), owner.clone()));
-        }
-        let ranges = match &foreign.keys {
-            Keys::Range(range) => vec![range.clone()],
-            Keys::Physical(id) => self.ranges_of(id),
-        };
-        if ranges.is_empty() {
-            let Keys::Physical(id) = &foreign.keys else { return };
+        let ranges = self.target.ranges_of(&lease.keys);
+        if let (true, Keys::Physical(id)) = (ranges.is_empty(), &lease.keys) {
             let reason = format!(
                 "range {id} is not there any more, and the store does not tell which ranges came from it: start its host \
                  once more, so that it follows the split, or name the position of each range by hand"
             );
-            plan.refused.push((foreign.id, reason));
+            self.refused.push((lease.id, reason));
             return;
         }
-        plan.leases.extend(ranges.into_iter().map(|range| self.lease(&foreign, range)));
+        for range in ranges {
+            let pieces = match &lease.start {
+                Some(start) => Ok(vec![(range, start.clone())]),
+                None => origin.of(&lease, &range, start),
+            };
+            match pieces {
+                Ok(pieces) => self
+                    .leases
+                    .extend(pieces.into_iter().map(|(range, position)| self.target.lease(&lease, range, position))),
+                Err(reason) => {
+                    self.refused.push((lease.id, reason));
+                    return;
+                }
+            }
+        }
     }
+}
 
-    /// The live ranges that a physical range has become.
-    fn ranges_of(&self, id: &str) -> Vec<FeedRange> {
+impl Target {
+    /// The ranges of a lease: those that a physical range has become, if it is for one.
+    fn ranges_of(&self, keys: &Keys) -> Vec<FeedRange> {
+        let id = match keys {
+            Keys::Range(range) => return vec![range.clone()],
+            Keys::Physical(id) => id,
+        };
         let is_it = |range: &&PhysicalRange| {
             range.id.as_str() == id || range.parents.iter().any(|parent| parent.as_str() == id)
         };
         self.live.iter().filter(is_it).map(|range| range.range.clone()).collect()
     }
 
-    fn lease(&self, foreign: &Foreign, range: FeedRange) -> ConvertedLease {
+    fn lease(&self, foreign: &ForeignLease, range: FeedRange, position: StartPosition) -> ConvertedLease {
         let physical = self.live.iter().find(|live| live.range == range);
         let (version, token) = match physical {
             Some(physical) => (LeaseVersion::Range, LeaseToken::from(&physical.id)),
@@ -247,9 +284,7 @@ impl Target<'_> {
         let mut document =
             LeaseDocument::new(id.clone(), partition_key, version, token.clone(), range.clone(), foreign.mode);
         document.properties = Arc::new(foreign.properties.clone());
-        if let Some(start) = &foreign.start {
-            document.set_start(start);
-        }
+        document.set_start(&position);
         ConvertedLease {
             from: foreign.id.clone(),
             dialect: foreign.dialect,
@@ -257,19 +292,21 @@ impl Target<'_> {
             token: token.as_str().to_owned(),
             range,
             continuation: document.continuation.clone(),
-            start: start_text(foreign.start.as_ref()),
+            start: start_text(&position),
             document: document.to_json(),
+            mode: foreign.mode,
+            position,
+            stood: foreign.start.clone(),
         }
     }
 }
 
-/// Where a lease begins that has no position, for people.
-pub(super) fn start_text(start: Option<&StartPosition>) -> Option<String> {
-    match start {
-        Some(StartPosition::Beginning) => Some("beginning".to_owned()),
-        Some(StartPosition::Time(time)) => Some(format!("time {}", time.as_secs())),
-        Some(StartPosition::Continuation(_)) => None,
-        None => Some("the start of the processor".to_owned()),
+/// Where a lease begins that has no continuation, for people.
+fn start_text(position: &StartPosition) -> Option<String> {
+    match position {
+        StartPosition::Beginning => Some("beginning".to_owned()),
+        StartPosition::Time(time) => Some(format!("time {}", time.as_secs())),
+        StartPosition::Continuation(_) => None,
     }
 }
 
@@ -288,23 +325,16 @@ fn refuse_overlaps(plan: &mut ImportPlan) {
     plan.leases = kept;
 }
 
-/// The live keys that no lease covers.
-fn uncovered(live: &[PhysicalRange], leases: &[ConvertedLease]) -> Vec<FeedRange> {
-    let mut open = Vec::new();
-    for physical in live {
-        let mut rest = Some(physical.range.clone());
-        for lease in leases {
-            let Some(range) = rest.take() else { break };
-            let Some(common) = range.intersection(&lease.range) else {
-                rest = Some(range);
-                continue;
-            };
-            open.extend(FeedRange::new(range.min_inclusive().clone(), common.min_inclusive().clone()).ok());
-            rest = FeedRange::new(common.max_exclusive().clone(), range.max_exclusive().clone()).ok();
-        }
-        open.extend(rest);
-    }
-    open
+/// Takes leases out of the plan that have another mode than the first one: no host would start with both.
+fn refuse_other_modes(plan: &mut ImportPlan) {
+    let Some((mode, first)) = plan.leases.first().map(|lease| (lease.mode, lease.from.clone())) else { return };
+    let (kept, others) = std::mem::take(&mut plan.leases).into_iter().partition(|lease| lease.mode == mode);
+    plan.leases = kept;
+    let refused = |lease: ConvertedLease| {
+        let reason = format!("it is for {:?} mode, and {first} for {mode:?}: a processor has one mode", lease.mode);
+        (lease.from, reason)
+    };
+    plan.refused.extend(others.into_iter().map(refused));
 }
 
 #[cfg(test)]

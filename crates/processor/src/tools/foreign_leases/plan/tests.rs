@@ -1,8 +1,10 @@
 //! The examples of the documents that the other implementations write, and what becomes of them.
 
 use changefeed_core::{PartitionKeyDefinition, RangeId, ResourceId, StoreId};
+use serde_json::Value;
 
 use super::*;
+use crate::lease::document::InfoDocument;
 
 const V1_STATE: &str = "eyJWIjoxLCJSaWQiOiIvZGJzL2QvY29sbHMvYyIsIk1vZGUiOiJJTkNSRU1FTlRBTCIsIlN0YXJ0RnJvbSI6eyJUeXBlIjoiTk9XIn0sIkNvbnRpbnVhdGlvbiI6eyJWIjoxLCJSaWQiOiIvZGJzL2QvY29sbHMvYyIsIkNvbnRpbnVhdGlvbiI6W3sidG9rZW4iOiJcIjQyXCIiLCJyYW5nZSI6eyJtaW4iOiIiLCJtYXgiOiJGRiJ9fV0sIlJhbmdlIjp7Im1pbiI6IiIsIm1heCI6IkZGIn19fQ==";
 
@@ -26,7 +28,7 @@ fn range(id: u64, range: &str, parents: &[u64]) -> PhysicalRange {
 
 fn plan(live: &[PhysicalRange], documents: &[&str]) -> ImportPlan {
     let bodies = documents.iter().map(|text| text.as_bytes());
-    plan_import("orders", &monitored(), live, bodies, false).unwrap()
+    plan_import("orders", &monitored(), live, bodies, &StartFrom::Now, false).unwrap()
 }
 
 fn encode(state: &str) -> String {
@@ -83,7 +85,6 @@ fn a_lease_of_java_that_has_read_nothing_keeps_its_start() {
             r#"{"V":1,"Rid":"c","Mode":"INCREMENTAL","StartFrom":{"Type":"POINT_IN_TIME","PointInTimeMs":1700000000000}}"#,
             "time 1700000000",
         ),
-        (r#"{"V":1,"Rid":"c","Mode":"FULL_FIDELITY","StartFrom":{"Type":"NOW"}}"#, "the start of the processor"),
     ];
     for (state, expected) in states {
         let java = format!(
@@ -170,7 +171,168 @@ fn leases_of_a_container_with_partition_keys_have_one() {
     let java =
         br#"{"id":"x..0","_etag":null,"LeaseToken":"0","ContinuationToken":"\"9\"","timestamp":null,"Owner":null}"#;
     let live = [range(0, "-FF", &[])];
-    let plan = plan_import("orders", &monitored(), &live, [&java[..]], true).unwrap();
+    let plan = plan_import("orders", &monitored(), &live, [&java[..]], &StartFrom::Now, true).unwrap();
     let document: Value = serde_json::from_slice(&plan.leases[0].document).unwrap();
     assert_eq!(document["partitionKey"], document["id"]);
+}
+
+/// A lease of each kind that has no position, and its mode.
+fn without_position() -> Vec<(String, Mode)> {
+    let java = |state: &str| {
+        format!(
+            r#"{{"id":"x..-FF","LeaseToken":"-FF","ContinuationToken":"{}","Owner":null,"version":1,
+            "feedRange":{{"Range":{{"min":"","max":"FF"}}}},"timestamp":"2026-01-02T03:04:05.678901Z"}}"#,
+            encode(state)
+        )
+    };
+    vec![
+        (
+            r#"{"id":"x..0","PartitionId":"0","Owner":null,"ContinuationToken":null,"properties":{},
+            "timestamp":"2019-01-02T03:04:05Z","_ts":1546398245}"#
+                .to_owned(),
+            Mode::LatestVersion,
+        ),
+        (
+            r#"{"id":"x..0","_etag":null,"LeaseToken":"0","ContinuationToken":null,
+            "timestamp":"2026-01-02T03:04:05.678901Z","Owner":null}"#
+                .to_owned(),
+            Mode::LatestVersion,
+        ),
+        (java(r#"{"V":1,"Rid":"c","Mode":"INCREMENTAL","StartFrom":{"Type":"NOW"}}"#), Mode::LatestVersion),
+        (java(r#"{"V":1,"Rid":"c","Mode":"FULL_FIDELITY","StartFrom":{"Type":"NOW"}}"#), Mode::AllVersions),
+    ]
+}
+
+fn plan_from(start: &StartFrom, documents: &[&str]) -> ImportPlan {
+    let bodies = documents.iter().map(|text| text.as_bytes());
+    plan_import("orders", &monitored(), &[range(0, "-FF", &[])], bodies, start, false).unwrap()
+}
+
+/// Where the one lease of a plan begins.
+fn position(plan: &ImportPlan) -> StartPosition {
+    plan.check().unwrap();
+    let document = LeaseDocument::parse(&plan.leases[0].document).unwrap();
+    let position = document.continuation.clone().map(StartPosition::Continuation).or_else(|| document.start());
+    assert_eq!(position.as_ref(), Some(&plan.leases[0].position));
+    position.unwrap()
+}
+
+#[test]
+fn a_lease_without_a_position_begins_before_its_hosts_created_it_or_where_they_were_told() {
+    let info = r#"{"id":"x.info","_ts":10000}"#;
+    let time = |seconds| StartPosition::Time(Timestamp::from_secs(seconds));
+    let table = [
+        (StartFrom::Now, true, Some(time(9700))),
+        (StartFrom::Now, false, None),
+        (StartFrom::Beginning, true, Some(StartPosition::Beginning)),
+        (StartFrom::Beginning, false, Some(StartPosition::Beginning)),
+        (StartFrom::Time(Timestamp::from_secs(500)), true, Some(time(500))),
+        (StartFrom::Time(Timestamp::from_secs(50_000)), true, Some(time(9700))),
+        (StartFrom::Time(Timestamp::from_secs(500)), false, Some(time(500))),
+    ];
+    for (lease, mode) in without_position() {
+        for (start, has_info, expected) in &table {
+            let documents = [lease.as_str(), info];
+            let plan = plan_from(start, if *has_info { &documents } else { &documents[..1] });
+            match expected.as_ref().filter(|_| mode == Mode::LatestVersion) {
+                Some(expected) => assert_eq!(&position(&plan), expected, "{start:?} {has_info} {lease}"),
+                None => {
+                    let error = plan.check().unwrap_err();
+                    let wanted = match mode {
+                        Mode::LatestVersion => "pass their .info document with the leases",
+                        Mode::AllVersions => "pass a continuation as `start`",
+                    };
+                    assert!(error.message().contains(wanted), "{error}");
+                    assert!(!plan.is_complete());
+                }
+            }
+        }
+        let zero = StartFrom::Continuation(changefeed_core::Continuation::from_token("\"0\""));
+        assert_eq!(position(&plan_from(&zero, &[&lease])), StartPosition::Continuation("\"0\"".to_owned()));
+    }
+}
+
+/// A lease of ours for a range.
+fn own(token: &str, edit: impl Fn(&mut LeaseDocument)) -> String {
+    let (id, range) = (format!("x..{token}"), token.parse().unwrap_or(FeedRange::full()));
+    let version = if token.contains('-') { LeaseVersion::FeedRange } else { LeaseVersion::Range };
+    let mut lease = LeaseDocument::new(id, None, version, token.parse().unwrap(), range, Mode::LatestVersion);
+    lease.set_epoch(7);
+    lease.set_session(Some("s"));
+    edit(&mut lease);
+    String::from_utf8(lease.to_json()).unwrap()
+}
+
+#[test]
+fn a_lease_of_ours_keeps_a_seek_a_pause_and_its_generation() {
+    for start in [StartPosition::Beginning, StartPosition::Time(Timestamp::from_millis(1_234_567))] {
+        let lease = own("0", |lease| {
+            lease.set_start(&start);
+            lease.set_paused(true);
+            lease.set_generation(3);
+        });
+        let plan = plan_from(&StartFrom::Now, &[&lease]);
+        assert_eq!(position(&plan), start);
+        let document = LeaseDocument::parse(&plan.leases[0].document).unwrap();
+        assert_eq!((document.is_paused(), document.generation()), (true, 3));
+        assert_eq!((document.epoch(), document.session()), (0, None), "it is a new lease");
+    }
+}
+
+#[test]
+fn a_lease_of_ours_without_a_position_begins_where_its_info_says() {
+    let mut info = InfoDocument::new(
+        "x.info",
+        None,
+        &StartPositions::new(vec![
+            ("-1F".parse().unwrap(), StartPosition::Beginning),
+            ("1F-FF".parse().unwrap(), StartPosition::Continuation("\"9\"".to_owned())),
+        ]),
+    );
+    let lease = own("0", |_| ());
+    let read = |info: &InfoDocument| plan_from(&StartFrom::Now, &[&lease, &String::from_utf8(info.to_json()).unwrap()]);
+    let plan = read(&info);
+    plan.check().unwrap();
+    let found: Vec<_> = plan.leases.iter().map(|lease| (lease.token.as_str(), &lease.position)).collect();
+    assert_eq!(
+        found,
+        [("-1F", &StartPosition::Beginning), ("1F-FF", &StartPosition::Continuation("\"9\"".to_owned()))]
+    );
+    info.set_store("another.documents.azure.com");
+    let error = read(&info).check().unwrap_err();
+    assert!(error.message().contains("restored or replaced"), "{error}");
+}
+
+#[test]
+fn a_tombstone_is_left_out_unless_no_lease_has_its_keys() {
+    let at = |token: &'static str, position: &'static str, gone: bool| {
+        own(token, move |lease| {
+            lease.continuation = Some(position.to_owned());
+            lease.set_gone(gone);
+        })
+    };
+    let tombstone = at("0", "\"5\"", true);
+    let plan = plan_from(&StartFrom::Now, &[&tombstone, &at("-1F", "\"7\"", false), &at("1F-FF", "\"8\"", false)]);
+    plan.check().unwrap();
+    let found: Vec<_> = plan.leases.iter().map(|lease| lease.continuation.as_deref()).collect();
+    assert_eq!(found, [Some("\"7\""), Some("\"8\"")]);
+    let plan = plan_from(&StartFrom::Now, &[&tombstone]);
+    assert_eq!(position(&plan), StartPosition::Continuation("\"5\"".to_owned()));
+    assert!(!LeaseDocument::parse(&plan.leases[0].document).unwrap().is_gone());
+}
+
+#[test]
+fn a_lock_and_leases_of_two_modes_are_refused() {
+    let lease = own("0", |lease| lease.continuation = Some("\"5\"".to_owned()));
+    let locked = plan_from(&StartFrom::Now, &[&lease, r#"{"id":"x.lock","ttl":30}"#, r#"{"id":"x.time"}"#]);
+    assert_eq!(locked.refused.len(), 1);
+    assert!(locked.check().unwrap_err().message().contains("a host is creating leases"), "{locked:?}");
+    let at = |token: &'static str, mode| {
+        own(token, move |lease| {
+            lease.continuation = Some("\"5\"".to_owned());
+            lease.mode = Some(mode);
+        })
+    };
+    let mixed = plan_from(&StartFrom::Now, &[&at("-1F", Mode::LatestVersion), &at("1F-FF", Mode::AllVersions)]);
+    assert!(mixed.check().unwrap_err().message().contains("a processor has one mode"), "{mixed:?}");
 }

@@ -5,16 +5,20 @@ use std::{sync::Arc, time::Duration};
 
 use changefeed_core::{ContainerIdentity, ETag, Effect, Error, ErrorKind, Item, Result};
 
-use crate::{
-    lease::{document::LockDocument, store::LeaseStore},
-    runtime::Runtime,
-};
+use super::{document::LockDocument, store::LeaseStore};
+use crate::{backoff::Backoff, runtime::Runtime};
 
 /// A lock that nobody has touched for this long, as far as we saw, is free: its holder died. .NET uses the same span.
-pub(super) const LIFE: Duration = Duration::from_secs(30);
+pub(crate) const LIFE: Duration = Duration::from_secs(30);
 
 /// After so long without a renewal the holder begins nothing more: what it has begun has time to arrive.
 const HOLD: Duration = Duration::from_secs(10);
+
+/// Between two looks at a lock that another host holds.
+pub(crate) const LOCK_PAUSE: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(3) };
+
+/// How long a tool waits for the lock: the time in which the lock of a host that died becomes stale, twice.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A lock that is ours.
 #[derive(Debug)]
@@ -90,6 +94,31 @@ impl<'a> Lock<'a> {
             Err(error) => return Err(error),
         };
         Ok(etag.map(|etag| Self { item, monitored, nonce, etag, confirmed, lost: false }))
+    }
+
+    /// Waits until no other has the lock, and takes it: the one of a holder that died is freed.
+    ///
+    /// # Errors
+    /// `Locked` if a host holds it for a minute, and those of the store.
+    pub(crate) async fn wait(
+        store: &'a LeaseStore,
+        monitored: &'a ContainerIdentity,
+        runtime: &'a Arc<dyn Runtime>,
+    ) -> Result<Self> {
+        let (begun, mut seen, mut waited) = (runtime.monotonic(), None, 0);
+        loop {
+            if let Some(lock) = Self::take(store, monitored, runtime).await? {
+                return Ok(lock);
+            }
+            if runtime.monotonic().saturating_sub(begun) >= PATIENCE {
+                let message =
+                    format!("a host is creating leases: {} exists; stop hosts first", store.prefix().lock_id());
+                return Err(Error::new(ErrorKind::Locked, message));
+            }
+            free_stale(store, runtime, &mut seen).await?;
+            waited += 1;
+            runtime.sleep(LOCK_PAUSE.after(waited, runtime.random())).await;
+        }
     }
 
     /// Returns `true` if no host can have judged the lock stale.
