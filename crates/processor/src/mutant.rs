@@ -45,6 +45,8 @@ pub enum Mutant {
     StartNotStored,
     /// Where leases begin that .NET hosts created is not stored: at now, whenever that is.
     DotNetStartNotStored,
+    /// After a reset hosts begin where they last knew, not where the reset says that an operator has moved ranges since.
+    ResetPositionsIgnored,
     /// Holes in the coverage are not repaired.
     HolesNotRepaired,
     /// Hosts do not use a lease container that was created again.

@@ -96,7 +96,7 @@ async fn delete_free_leases(replacements: &Replacements, monitored: &Container, 
         return Ok(());
     }
     let prefix = store.prefix();
-    for id in [prefix.info_id(), prefix.time_id()] {
+    for id in [prefix.info_id(), prefix.reset_id(), prefix.time_id()] {
         let field = store.partition_key_field(&id);
         if let Some(item) = store.read_raw(&id, field.as_deref()).await? {
             changed_is_fine(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;

@@ -52,7 +52,7 @@ impl Host {
             self.delete_covered(listing, token).await?;
         }
         self.resolve_overlaps(&audit);
-        if audit.holes.is_empty() && self.unwritten_info.is_none() {
+        if audit.holes.is_empty() && !self.info_reads.is_missing() {
             return Ok(audit == Audit::default() && listing.duplicates.is_empty());
         }
         let live = self.context.monitored.feed_ranges().await?;
@@ -144,10 +144,10 @@ impl Host {
         }
     }
 
-    /// Creates leases for ranges that none covers, one host at a time: what is missing in this listing may have been
-    /// created and split again by another host meanwhile.
+    /// Creates leases for ranges that none covers, and `.info` if that is missing, one host at a time: what is missing in this
+    /// listing may have been created and split again by another host meanwhile.
     async fn repair(&mut self, listing: &Listing, live: &[PhysicalRange]) -> Result<()> {
-        if coverage::missing(live, &listing.range_leases(live)).is_empty() && self.unwritten_info.is_none() {
+        if coverage::missing(live, &listing.range_leases(live)).is_empty() && !self.info_reads.is_missing() {
             return Ok(());
         }
         crate::planted!(HolesNotRepaired => return Ok(()));
@@ -156,9 +156,7 @@ impl Host {
             return lock::free_stale(&context.store, &context.runtime, &mut self.foreign_lock).await;
         };
         let mut created = Vec::new();
-        let mut unwritten = self.unwritten_info.take();
-        let filled = self.fill(&mut lock, &mut created, &mut unwritten).await;
-        self.unwritten_info = unwritten;
+        let filled = self.fill(&mut lock, &mut created).await;
         lock.release().await;
         if !created.is_empty() {
             self.context.notifier.notify(Notification::Repaired(created));
@@ -166,29 +164,15 @@ impl Host {
         filled
     }
 
-    /// Lists again, now that nobody else can create leases, and creates those that are missing. After a reset by an operator
-    /// it also writes `.info`; `unwritten` keeps the positions for the next attempt if that fails.
-    async fn fill(
-        &self,
-        lock: &mut Lock<'_>,
-        created: &mut Vec<LeaseToken>,
-        unwritten: &mut Option<StartPositions>,
-    ) -> Result<()> {
-        let bootstrap = Bootstrap::of(&self.context);
-        let live = self.context.monitored.feed_ranges().await?;
-        let stored = bootstrap.start_positions(&self.context.start_positions.get()).await?;
-        let was_reset = stored.is_none();
-        if let Some(stored) = &stored {
-            self.context.start_positions.set(stored.clone());
-        }
-        let known = || StartPositions::clone(&self.context.start_positions.get());
-        let known = stored.or_else(|| unwritten.take()).unwrap_or_else(known);
-        let positions = match known {
-            // Nobody knows where they began: a position that moves with the time of the first read would lose changes.
-            unknown if unknown.is_empty() => bootstrap.first_positions(&live).await?,
-            known => known,
-        };
-        *unwritten = was_reset.then(|| positions.clone());
+    /// Lists again, now that nobody else can create leases, and creates those that are missing, and then `.info`.
+    async fn fill(&mut self, lock: &mut Lock<'_>, created: &mut Vec<LeaseToken>) -> Result<()> {
+        let context = Arc::clone(&self.context);
+        let bootstrap = Bootstrap::of(&context);
+        let live = context.monitored.feed_ranges().await?;
+        let (positions, found) = self.current_positions(&bootstrap, &live).await?;
+        self.info_reads.read(found);
+        // Should this attempt fail, the next one begins there, too.
+        context.start_positions.set(positions.clone());
         let listing = self.context.store.list().await?;
         if !listing.broken.is_empty() || !listing.unresolved(&live).is_empty() {
             return Ok(());
@@ -210,12 +194,37 @@ impl Host {
             }
             created.push(lease.token);
         }
-        if was_reset {
-            // Hosts that start later must not bootstrap a second time beside these leases.
+        if self.info_reads.is_missing() {
+            // Hosts that start later must not bootstrap a second time beside these leases, and seeks must be stored.
             bootstrap.write_info(&positions, lock).await?;
-            *unwritten = None;
+            self.info_reads.read(true);
         }
         Ok(())
+    }
+
+    /// Where ranges begin, and whether `.info` says it. If that is missing: as it said when an operator reset the processor, else
+    /// as this host has read it last.
+    async fn current_positions(
+        &self,
+        bootstrap: &Bootstrap<'_>,
+        live: &[PhysicalRange],
+    ) -> Result<(StartPositions, bool)> {
+        let known = self.context.start_positions.get();
+        if let Some(stored) = bootstrap.start_positions(&known).await? {
+            return Ok((stored, true));
+        }
+        if let Some(kept) = bootstrap.positions_before_reset().await? {
+            return Ok((kept.or(&known), false));
+        }
+        // A reset deletes locks, so another host may have written `.info` meanwhile, and then deleted what the reset had left.
+        if let Some(stored) = bootstrap.start_positions(&known).await? {
+            return Ok((stored, true));
+        }
+        if known.is_empty() {
+            // Nobody knows where they began: a position that moves with the time of the first read would lose changes.
+            return Ok((bootstrap.first_positions(live).await?, false));
+        }
+        Ok((StartPositions::clone(&known), false))
     }
 
     /// A lease task panicked: releases its lease at the last checkpoint, and leaves it to others for a while.

@@ -212,10 +212,26 @@ impl<'a> Bootstrap<'a> {
         self.stored_positions(known, &self.store.list().await?).await
     }
 
+    /// Where each range began when an operator reset the processor while hosts ran, if that is stored. Hosts know `.info` only
+    /// as they have read it, perhaps before the last seek.
+    ///
+    /// # Errors
+    /// As for [`Bootstrap::start_positions`].
+    pub(crate) async fn positions_before_reset(&self) -> Result<Option<StartPositions>> {
+        crate::planted!(ResetPositionsIgnored => return Ok(None));
+        let Some((kept, ..)) = self.read_document(&self.store.prefix().reset_id()).await? else { return Ok(None) };
+        let same_store = kept.store() == Some(self.monitored.identity().store.as_str());
+        Ok(Some(kept.start_positions()).filter(|positions| same_store && !positions.is_empty()))
+    }
+
     async fn read_info(&self) -> Result<Option<(InfoDocument, ETag, Timestamp)>> {
-        let id = self.store.prefix().info_id();
-        let field = self.store.partition_key_field(&id);
-        let Some(item) = self.store.read_raw(&id, field.as_deref()).await? else { return Ok(None) };
+        self.read_document(&self.store.prefix().info_id()).await
+    }
+
+    /// `.info`, or a document of the same form.
+    async fn read_document(&self, id: &str) -> Result<Option<(InfoDocument, ETag, Timestamp)>> {
+        let field = self.store.partition_key_field(id);
+        let Some(item) = self.store.read_raw(id, field.as_deref()).await? else { return Ok(None) };
         InfoDocument::parse(&item.body).map(|info| Some((info, item.etag, item.timestamp))).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("{id} cannot be read: {error}; delete it to start again"))
         })
@@ -292,10 +308,22 @@ impl<'a> Bootstrap<'a> {
         info.set_store(self.monitored.identity().store.as_str());
         info.set_account_host(&self.monitored.identity().account_host);
         let until = lock.keep().await?;
-        if self.ensure(&id, field.as_deref(), info.to_json(), until).await? {
+        let created = self.ensure(&id, field.as_deref(), info.to_json(), until).await?;
+        self.forget_reset().await;
+        if created {
             return Ok(positions.clone());
         }
         Ok(self.read_info().await?.map_or_else(|| positions.clone(), |(info, ..)| info.start_positions()))
+    }
+
+    /// Deletes what a reset has left for hosts that ran: `.info` says from now on where ranges begin. If that fails, the next
+    /// reset overwrites it.
+    async fn forget_reset(&self) {
+        let id = self.store.prefix().reset_id();
+        let field = self.store.partition_key_field(&id);
+        if let Ok(Some(item)) = self.store.read_raw(&id, field.as_deref()).await {
+            drop(self.store.delete_raw(&id, field.as_deref(), &item.etag).await);
+        }
     }
 
     /// Sees to it that a document exists; false if this may not be the one. What became of a write that was not

@@ -39,7 +39,7 @@ use self::{
 use crate::{
     backoff::jittered,
     lease::{
-        document::{OwnerKind, StartPositions},
+        document::OwnerKind,
         host_context::HostContext,
         listing::{BrokenDocument, Listing, StoredLease},
         lock::ForeignLock,
@@ -67,8 +67,6 @@ pub(crate) struct Host {
     reported: BTreeMap<String, String>,
     /// The bootstrap lock of another host, as it was first seen.
     foreign_lock: Option<ForeignLock>,
-    /// Start positions of leases that were created after a reset, until `.info` has them.
-    unwritten_info: Option<StartPositions>,
     first_cycle: bool,
     /// The pause after which the leases are to be listed again, if the last cycle left something to do.
     list_again: Option<Duration>,
@@ -101,7 +99,6 @@ impl Host {
             records: Records::default(),
             reported: BTreeMap::new(),
             foreign_lock: None,
-            unwritten_info: None,
             first_cycle: true,
             list_again: None,
             initial_delay: InitialDelay::new(context.options.timing.acquire),
@@ -269,10 +266,10 @@ impl Host {
         let known = self.context.start_positions.get();
         match Bootstrap::of(&self.context).start_positions(&known).await {
             Ok(positions) => {
+                self.info_reads.read(positions.is_some());
                 if let Some(positions) = positions {
                     self.context.start_positions.set(positions);
                 }
-                self.info_reads.read();
             }
             Err(error) => tracing::debug!(%error, "the start positions cannot be read"),
         }

@@ -62,6 +62,11 @@ impl LeasePrefix {
         format!("{}.lock", self.0)
     }
 
+    /// The document in which a reset leaves the start positions for hosts that run.
+    pub(crate) fn reset_id(&self) -> String {
+        format!("{}.reset", self.0)
+    }
+
     /// The document that is written to learn the store's time.
     pub(crate) fn time_id(&self) -> String {
         format!("{}.time", self.0)

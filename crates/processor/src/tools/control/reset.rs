@@ -4,10 +4,10 @@ use changefeed_core::{Effect, Error, ErrorKind, Result};
 
 use super::{
     handle::Control,
-    update::{CONFLICT_TRIES, gone_is_fine},
+    update::{CONFLICT_TRIES, gone_is_fine, kept_changing},
 };
 use crate::{
-    lease::{listing::StoredLease, prefix::LeaseToken},
+    lease::{document::InfoDocument, listing::StoredLease, prefix::LeaseToken, store::LeaseStore},
     tools::snapshot::Snapshot,
 };
 
@@ -40,7 +40,8 @@ impl Control {
 
 impl Reset {
     /// Does it even if hosts run. They create the leases again, at the positions where the processor once began or was moved
-    /// to since: stop them first if that is not wanted. Default: refused while a host runs.
+    /// to since, unless a host that starts is faster: stop them first if that is not wanted. Default: refused while a host
+    /// runs.
     pub fn forced(mut self) -> Self {
         self.forced = true;
         self
@@ -71,8 +72,11 @@ impl Reset {
         let store = &snapshot.store;
         let mut deleted: Vec<LeaseToken> = Vec::new();
         // The marker goes first: a host that starts meanwhile then starts over instead of repairing the old leases.
+        self.delete_info(store).await?;
         let prefix = store.prefix();
-        for id in [prefix.info_id(), prefix.lock_id(), prefix.time_id()] {
+        // Without force no host runs that would need the positions.
+        let unused = (!self.forced).then(|| prefix.reset_id());
+        for id in [prefix.lock_id(), prefix.time_id()].into_iter().chain(unused) {
             let field = store.partition_key_field(&id);
             if let Some(item) = store.read_raw(&id, field.as_deref()).await? {
                 gone_is_fine(store.delete_raw(&id, field.as_deref(), &item.etag).await)?;
@@ -84,6 +88,25 @@ impl Reset {
         }
         self.delete_broken(&snapshot).await?;
         Ok(deleted)
+    }
+
+    /// Deletes `.info`. If hosts may run, the start positions of the version that is deleted are stored for them before: they
+    /// know `.info` only as they have read it, perhaps before the last seek.
+    async fn delete_info(&self, store: &LeaseStore) -> Result<()> {
+        let id = store.prefix().info_id();
+        let field = store.partition_key_field(&id);
+        for _ in 0..CONFLICT_TRIES {
+            let Some(item) = store.read_raw(&id, field.as_deref()).await? else { return Ok(()) };
+            // One that cannot be read is deleted as it is.
+            if let Some(info) = InfoDocument::parse(&item.body).ok().filter(|_| self.forced) {
+                keep_positions(store, &info).await?;
+            }
+            match gone_is_fine(store.delete_raw(&id, field.as_deref(), &item.etag).await) {
+                Err(error) if error.kind() == ErrorKind::PreconditionFailed || error.effect() == Effect::Unknown => {}
+                deleted => return deleted,
+            }
+        }
+        Err(kept_changing(&id))
     }
 
     /// Returns the leases as they are when no owner has given a sign of life.
@@ -139,4 +162,27 @@ impl Reset {
         }
         Ok(())
     }
+}
+
+/// Stores the positions of `.info` for hosts that run.
+async fn keep_positions(store: &LeaseStore, info: &InfoDocument) -> Result<()> {
+    let id = store.prefix().reset_id();
+    let field = store.partition_key_field(&id);
+    let mut kept = InfoDocument::new(&id, field.clone(), &info.start_positions());
+    info.store().into_iter().for_each(|of| kept.set_store(of));
+    for _ in 0..CONFLICT_TRIES {
+        // Not an upsert: operators need no right to that.
+        let written = match store.read_raw(&id, field.as_deref()).await? {
+            Some(item) => store.replace_raw(&id, field.as_deref(), kept.to_json(), &item.etag).await.map(Some),
+            None => store.create_raw(&id, field.as_deref(), kept.to_json()).await,
+        };
+        match written {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            Err(error) if error.effect() == Effect::Unknown => {}
+            Err(error) if matches!(error.kind(), ErrorKind::PreconditionFailed | ErrorKind::ItemNotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(kept_changing(&id))
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     handle::Control,
     scope::{Scope, chosen},
-    update::{CONFLICT_TRIES, update},
+    update::{CONFLICT_TRIES, kept_changing, update},
 };
 use crate::{
     lease::{
@@ -289,7 +289,7 @@ async fn move_start_positions(
             other => return other.map(drop),
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, format!("{id} kept changing while it was being written: try again")))
+    Err(kept_changing(&id))
 }
 
 pub(super) fn position(document: &LeaseDocument) -> Position {

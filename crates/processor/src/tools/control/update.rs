@@ -47,6 +47,11 @@ pub(super) fn gone_is_fine(result: Result<()>) -> Result<()> {
     }
 }
 
+/// The error for a document that others write all the time.
+pub(super) fn kept_changing(id: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{id} kept changing while it was being written: try again"))
+}
+
 fn replaced(token: &LeaseToken) -> Error {
     let message = format!("lease {token} was replaced meanwhile, by a split or merge: try again");
     Error::new(ErrorKind::Unavailable, message)
