@@ -1,7 +1,6 @@
 //! One page of the feed: the range that was asked for and no other, from a raw ETag to a raw ETag.
 
 use azure_data_cosmos::{
-    CosmosError,
     feed::{ContinuationToken, FeedPage, FeedScope},
     models::ChangeFeedItem,
     options::{ChangeFeedMode, ChangeFeedOptions, ChangeFeedStartFrom, MaxItemCountHint},
@@ -17,7 +16,7 @@ use tracing::warn;
 use crate::{
     change,
     container::CosmosContainer,
-    error::{Call, is_session_behind, status_of},
+    error::{Call, cause_of, is_session_behind, status_of},
     failover::{Told, Verdict},
     key,
     options::Session,
@@ -372,38 +371,6 @@ impl CosmosContainer {
         };
         self.definition().epk(&key.or_undefined()).ok()
     }
-
-    /// Finds out why all-versions mode was refused: the answers to a container without retention, to a position that has
-    /// left it and to a bad position have the same status.
-    async fn explain_refusal(&self, error: Error) -> Error {
-        if !matches!(error.kind(), ErrorKind::BadContinuation | ErrorKind::InvalidArgument) {
-            return error;
-        }
-        let reading = async { self.sdk().read(None).await?.into_model() };
-        let read = self.call(Call::Container, "read the settings of", &self.budgets.items, reading).await;
-        let Ok(properties) = read else { return error };
-        let name = format!("{}/{}", self.identity.database_name, self.identity.container_name);
-        if properties.change_feed_policy.and_then(|policy| policy.retention_duration()).is_none() {
-            let message = format!("container {name} keeps no versions: turn on all versions and deletes for it");
-            return Error::new(ErrorKind::Unsupported, message).with_source(error);
-        }
-        let says = |word: &str| source_text(&error).contains(word);
-        if error.kind() == ErrorKind::BadContinuation && (says("retention") || says("expired")) {
-            let message = format!("changes after this continuation have left the retention of {name}: start again");
-            return Error::new(ErrorKind::ContinuationExpired, message).with_source(error);
-        }
-        error
-    }
-}
-
-fn source_text(error: &Error) -> String {
-    let mut text = String::new();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// Whether an empty page may well come from another container that has got the name of this one: it begins there, or the
@@ -425,7 +392,6 @@ fn is_wanted(change: &Change, not_before: Option<Timestamp>) -> bool {
 
 /// Whether the service, or the SDK, refused the request as one that it does not understand.
 fn is_bad_request(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<CosmosError>());
-    let is_400 = cause.is_some_and(|cause| status_of(cause).0 == 400);
+    let is_400 = cause_of(error).is_some_and(|cause| status_of(cause).0 == 400);
     is_400 && matches!(error.kind(), ErrorKind::BadContinuation | ErrorKind::InvalidArgument)
 }

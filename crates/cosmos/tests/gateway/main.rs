@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::large_futures, reason = "those of the SDK are, and a test has room for them")]
 
+mod all_versions;
 mod answers;
 #[path = "../support/http.rs"]
 mod http;

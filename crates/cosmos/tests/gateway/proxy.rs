@@ -10,12 +10,14 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
-    HeaderMap, Request, Response,
+    HeaderMap, Method, Request, Response,
     body::Incoming,
     client::conn::http1::handshake,
     header::{CONNECTION, CONTENT_LENGTH, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, TRANSFER_ENCODING},
+    http::request::Parts,
 };
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -26,8 +28,17 @@ use crate::http::serve;
 const START_EPK: &str = "x-ms-start-epk";
 const RANGE_ID: &str = "x-ms-documentdb-partitionkeyrangeid";
 
+/// An answer of the gateway itself.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// Answers a request, or has it forwarded.
+pub(crate) type Answering = Arc<dyn Fn(&Asked<'_>) -> Option<Answer> + Send + Sync>;
+
+/// A request without its body.
+pub(crate) struct Asked<'a>(&'a Parts);
+
 /// What the gateway does.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Rules {
     /// Refuses reads of the feed of a part of a range.
     pub(crate) refuse_parts: bool,
@@ -37,6 +48,26 @@ pub(crate) struct Rules {
     pub(crate) shift_etags: bool,
     /// Texts in the answers about items that are others in the service.
     pub(crate) replaced: Vec<(&'static str, String)>,
+    /// Answers requests that are not forwarded then.
+    pub(crate) answering: Option<Answering>,
+}
+
+impl Asked<'_> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.0.headers.get(name)?.to_str().ok()
+    }
+
+    /// Whether it creates a container.
+    pub(crate) fn creates_container(&self) -> bool {
+        self.0.method == Method::POST && self.0.uri.path().ends_with("/colls")
+    }
+}
+
+/// An error of the service.
+pub(crate) fn refusal(status: u16, sub_status: u16, message: &str) -> Answer {
+    let body = json!({"code": "Refused", "message": message}).to_string();
+    let builder = Response::builder().status(status).header("x-ms-substatus", sub_status);
+    builder.header("x-ms-retry-after-ms", 1).body(body.into()).unwrap()
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,6 +124,9 @@ impl Gateway {
 impl Service {
     async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Full<Bytes>>> {
         let (head, body) = request.into_parts();
+        if let Some(answer) = self.rules.answering.as_ref().and_then(|answering| answering(&Asked(&head))) {
+            return Ok(answer);
+        }
         if head.headers.contains_key("a-im") {
             let refused = self.rules.refuse_parts && head.headers.contains_key(START_EPK);
             let mut counts = self.counts.lock().unwrap();
