@@ -8,6 +8,7 @@ mod answers;
 mod http;
 mod parts;
 mod proxy;
+mod ranges;
 #[path = "../../../cli/tests/processor/seen.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod seen;

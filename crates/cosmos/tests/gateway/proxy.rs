@@ -57,9 +57,28 @@ impl Asked<'_> {
         self.0.headers.get(name)?.to_str().ok()
     }
 
+    pub(crate) fn path(&self) -> &str {
+        self.0.uri.path()
+    }
+
     /// Whether it creates a container.
     pub(crate) fn creates_container(&self) -> bool {
         self.0.method == Method::POST && self.0.uri.path().ends_with("/colls")
+    }
+
+    /// Whether it reads changes, from now on or others.
+    pub(crate) fn reads_changes(&self) -> bool {
+        self.header("a-im").is_some() && self.path().ends_with("/docs")
+    }
+
+    /// What is read after: an ETag, or `*` for now.
+    pub(crate) fn after(&self) -> Option<&str> {
+        self.header("if-none-match")
+    }
+
+    /// The range that is read; the first one if a key is read by its name.
+    pub(crate) fn range(&self) -> &str {
+        self.header(RANGE_ID).unwrap_or("0")
     }
 }
 
