@@ -17,7 +17,7 @@ use crate::{
     change,
     container::CosmosContainer,
     error::{Call, cause_of, is_session_behind, status_of},
-    failover::{Told, Verdict},
+    failover::{Reader, Told, Verdict},
     key,
     options::Session,
     ranges::{page_size, range_id, scope, session_lsn},
@@ -184,18 +184,19 @@ impl CosmosContainer {
             StartFrom::Continuation(after) => lsn_of(after),
             _ => None,
         };
+        let reader = Reader { physical: page.answer.physical.clone(), asked: range.clone() };
         let mut positions = self.positions.lock();
         // An ETag that is not that of the request is what the range has now.
         let end = lsn_of(&page.answer.continuation).filter(|end| Some(*end) != position);
-        if positions.is_incomparable(range, end, newest) {
+        if positions.is_incomparable(&reader.physical, end, newest) {
             return None;
         }
         let judged = position.map(|position| {
             let told = Told { position, newest, at: asked };
-            (position, positions.judge(range, told, policy))
+            (position, positions.judge(&reader, told, policy))
         });
         // Afterwards: when the position was good is judged by what was known before this page.
-        positions.confirm(range, newest, asked);
+        positions.confirm(&reader.physical, newest, asked);
         judged
     }
 

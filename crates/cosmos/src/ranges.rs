@@ -80,9 +80,7 @@ impl CosmosContainer {
             return Err(error.with_request_charge(layout.charge));
         }
         let ranges = layout.ranges();
-        self.positions
-            .lock()
-            .keep(|known| ranges.iter().any(|live| live.range.intersection(known).as_ref() == Some(known)));
+        self.positions.lock().keep(|known| ranges.iter().any(|live| live.id == *known));
         self.parts.lock().keep(|whole| ranges.iter().any(|live| live.range == *whole));
         self.ranges.lock().clone_from(&ranges);
         Ok(Response::new(ranges, layout.charge))
