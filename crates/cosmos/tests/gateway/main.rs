@@ -4,6 +4,7 @@
 
 mod all_versions;
 mod answers;
+mod empty_pages;
 #[path = "../support/http.rs"]
 mod http;
 mod parts;

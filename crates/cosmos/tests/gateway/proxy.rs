@@ -76,9 +76,21 @@ impl Asked<'_> {
         self.header("if-none-match")
     }
 
+    /// Whether it is about a part of a range.
+    pub(crate) fn is_of_part(&self) -> bool {
+        self.header(START_EPK).is_some()
+    }
+
     /// The range that is read; the first one if a key is read by its name.
     pub(crate) fn range(&self) -> &str {
         self.header(RANGE_ID).unwrap_or("0")
+    }
+
+    /// A page of the range without changes, with status 200, which ends at this position of a feed that ends at `newest`.
+    pub(crate) fn empty_page(&self, position: u64, newest: u64) -> Answer {
+        let body = json!({"_rid": "", "Documents": [], "_count": 0}).to_string();
+        let builder = Response::builder().status(200).header(ETAG, format!("\"{position}\"")).header("lsn", newest);
+        builder.header(RANGE_ID, self.range()).header("x-ms-item-count", 0).body(body.into()).unwrap()
     }
 }
 
