@@ -17,7 +17,7 @@ use futures_util::TryStreamExt as _;
 use crate::{
     account::Connection,
     body,
-    error::{Call, failed, timed_out},
+    error::{Call, failed, source_text, timed_out},
     key,
     options::Options,
     settings,
@@ -91,7 +91,7 @@ impl Catalog for CosmosCatalog {
             let database = self.connection.client().database_client(database);
             database.create_container(properties, None).await?.into_model()
         };
-        container(Box::pin(self.call(Call::Database, what, creating)).await?)
+        container(Box::pin(self.call(Call::Database, what, creating)).await.map_err(explain_retention)?)
     }
 
     async fn list_containers(&self, database: &str) -> Result<Vec<ContainerInfo>> {
@@ -116,7 +116,7 @@ impl Catalog for CosmosCatalog {
             found.change_feed_policy = policy(&spec);
             client.replace(found, None).await?.into_model()
         };
-        container(Box::pin(self.call(Call::Container, what, replacing)).await?)
+        container(Box::pin(self.call(Call::Container, what, replacing)).await.map_err(explain_retention)?)
     }
 
     async fn delete_container(&self, database: &str, name: &str) -> Result<()> {
@@ -160,6 +160,18 @@ fn properties(spec: &ContainerSpec) -> Result<ContainerProperties> {
 
 fn policy(spec: &ContainerSpec) -> Option<ChangeFeedPolicy> {
     spec.all_versions_retention.map(|retention| ChangeFeedPolicy::default().with_retention_duration(retention))
+}
+
+/// Says what to do if an account with continuous backup refuses a container with a retention.
+fn explain_retention(error: Error) -> Error {
+    if error.kind() != ErrorKind::InvalidArgument || !source_text(&error).contains("continuous backup") {
+        return error;
+    }
+    let message = format!(
+        "{}: the account keeps all versions by its continuous backup, and takes no retention of a container: leave it out",
+        error.message()
+    );
+    Error::new(ErrorKind::InvalidArgument, message).with_request_charge(error.request_charge()).with_source(error)
 }
 
 fn default_ttl(time: TimeToLive) -> SdkTimeToLive {

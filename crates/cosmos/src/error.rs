@@ -68,8 +68,21 @@ pub(crate) fn status_of(error: &CosmosError) -> (u16, u16) {
 
 /// Whether no replica has what the client has seen in its session. The SDK has tried several.
 pub(crate) fn is_session_behind(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<CosmosError>());
-    cause.is_some_and(|cause| matches!(status_of(cause), (404, 1002) | (503, 20310)))
+    cause_of(error).is_some_and(|cause| matches!(status_of(cause), (404, 1002) | (503, 20310)))
+}
+
+/// The error of the SDK that an error was made of.
+pub(crate) fn cause_of(error: &Error) -> Option<&CosmosError> {
+    sources(error).find_map(|cause| cause.downcast_ref::<CosmosError>())
+}
+
+/// The texts of everything that an error was made of.
+pub(crate) fn source_text(error: &Error) -> String {
+    sources(error).map(ToString::to_string).collect()
+}
+
+fn sources(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
 }
 
 /// What the attempts of one call tell.

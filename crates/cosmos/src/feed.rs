@@ -1,7 +1,7 @@
 //! One page of the feed: the range that was asked for and no other, from a raw ETag to a raw ETag.
 
 use azure_data_cosmos::{
-    CosmosError,
+    diagnostics::DiagnosticsContext,
     feed::{ContinuationToken, FeedPage, FeedScope},
     models::ChangeFeedItem,
     options::{ChangeFeedMode, ChangeFeedOptions, ChangeFeedStartFrom, MaxItemCountHint},
@@ -17,8 +17,8 @@ use tracing::warn;
 use crate::{
     change,
     container::CosmosContainer,
-    error::{Call, is_session_behind, status_of},
-    failover::{Told, Verdict},
+    error::{Call, cause_of, is_session_behind, status_of},
+    failover::{Reader, Told, Verdict},
     key,
     options::Session,
     ranges::{page_size, range_id, scope, session_lsn},
@@ -39,6 +39,8 @@ pub(crate) struct Answer {
     pub(crate) known: Option<u64>,
     /// Where each change belongs, if its key is known.
     pub(crate) places: Vec<Option<Epk>>,
+    /// Whether the feed has nothing more. A page without changes may come before its end.
+    pub(crate) is_end: bool,
 }
 
 /// What is read, as the SDK is asked for it.
@@ -124,7 +126,7 @@ impl CosmosContainer {
             // It was split or merged: which ranges there are is found out again.
             self.parts.lock().forget(&whole);
         }
-        let answer = self.read_exactly(request, range, size).await;
+        let answer = self.read_on(request, range, size).await;
         if !answer.as_ref().is_err_and(is_bad_request) {
             return answer;
         }
@@ -136,6 +138,24 @@ impl CosmosContainer {
                 read => read,
             },
             None => answer,
+        }
+    }
+
+    /// Reads the next page with changes, or the end of the feed, with requests for exactly this range. A start at a time
+    /// may be answered with pages that are empty before there are changes.
+    async fn read_on(&self, request: &ReadChanges, range: &FeedRange, size: MaxItemCountHint) -> Result<Answer> {
+        let mut read = self.resumed(request, range);
+        let mut charge = 0.0;
+        loop {
+            let page = self.read_scanned(request, range, &read, (range, size)).await?;
+            charge += page.answer.request_charge;
+            match self.next_read(request, range, &read, &page) {
+                Some(next) => read = next,
+                None => {
+                    let answer = Response::new(page.answer.into_value(), charge);
+                    return Ok(Answer { answer, known: page.known, places: page.places, is_end: page.is_end });
+                }
+            }
         }
     }
 
@@ -181,23 +201,27 @@ impl CosmosContainer {
     ) -> Option<(u64, Verdict)> {
         let policy = self.options.failover();
         let newest = page.known.filter(|_| !policy.is_off())?;
-        let position = match &request.start {
-            StartFrom::Continuation(after) => lsn_of(after),
-            _ => None,
-        };
-        let mut positions = self.positions.lock();
-        // An ETag that is not that of the request is what the range has now.
-        let end = lsn_of(&page.answer.continuation).filter(|end| Some(*end) != position);
-        if positions.is_incomparable(range, end, newest) {
+        let position = position_of(&request.start);
+        if self.is_incomparable(&request.start, page) {
             return None;
         }
+        let reader = Reader { physical: page.answer.physical.clone(), asked: range.clone() };
+        let mut positions = self.positions.lock();
         let judged = position.map(|position| {
             let told = Told { position, newest, at: asked };
-            (position, positions.judge(range, told, policy))
+            (position, positions.judge(&reader, told, policy))
         });
         // Afterwards: when the position was good is judged by what was known before this page.
-        positions.confirm(range, newest, asked);
+        positions.confirm(&reader.physical, newest, asked);
         judged
+    }
+
+    /// Whether ETags of the range that was read do not count as its LSNs do, as this page or one before it has shown.
+    pub(crate) fn is_incomparable(&self, start: &StartFrom, page: &Answer) -> bool {
+        let Some(newest) = page.known else { return false };
+        // An ETag that is not that of the request is what the range has now.
+        let end = lsn_of(&page.answer.continuation).filter(|end| Some(*end) != position_of(start));
+        self.positions.lock().is_incomparable(&page.answer.physical, end, newest)
     }
 
     fn beyond_end(&self, range: &FeedRange, position: u64, page: &Answer) -> Error {
@@ -341,7 +365,9 @@ impl CosmosContainer {
         }
         let session = page.headers().session_token().and_then(|token| session_lsn(token.as_str()));
         let (told, known) = (page.headers().lsn().or(session).unwrap_or_default(), page.headers().lsn().max(session));
-        let charge = self.charge_of(Call::Feed, &page.diagnostics())?;
+        let diagnostics = page.diagnostics();
+        let charge = self.charge_of(Call::Feed, &diagnostics)?;
+        let is_end = page.items().is_empty() && !(may_go_on(&request.start, &etag) && was_ok(&diagnostics));
         let decode = |entry| change::decode(entry, request.mode, Lsn::new(told));
         let changes: Vec<Change> = page.items().iter().map(decode).collect();
         let places: Vec<_> =
@@ -360,7 +386,8 @@ impl CosmosContainer {
             remaining: None,
             physical,
         };
-        Ok(Answer { answer: Response::new(page, charge), known: known.map(|known| known.max(newest)), places })
+        let known = known.map(|known| known.max(newest));
+        Ok(Answer { answer: Response::new(page, charge), known, places, is_end })
     }
 
     /// Where a change belongs: by its item or, for a delete without one, by the key that comes with it.
@@ -372,38 +399,24 @@ impl CosmosContainer {
         };
         self.definition().epk(&key.or_undefined()).ok()
     }
+}
 
-    /// Finds out why all-versions mode was refused: the answers to a container without retention, to a position that has
-    /// left it and to a bad position have the same status.
-    async fn explain_refusal(&self, error: Error) -> Error {
-        if !matches!(error.kind(), ErrorKind::BadContinuation | ErrorKind::InvalidArgument) {
-            return error;
-        }
-        let reading = async { self.sdk().read(None).await?.into_model() };
-        let read = self.call(Call::Container, "read the settings of", &self.budgets.items, reading).await;
-        let Ok(properties) = read else { return error };
-        let name = format!("{}/{}", self.identity.database_name, self.identity.container_name);
-        if properties.change_feed_policy.and_then(|policy| policy.retention_duration()).is_none() {
-            let message = format!("container {name} keeps no versions: turn on all versions and deletes for it");
-            return Error::new(ErrorKind::Unsupported, message).with_source(error);
-        }
-        let says = |word: &str| source_text(&error).contains(word);
-        if error.kind() == ErrorKind::BadContinuation && (says("retention") || says("expired")) {
-            let message = format!("changes after this continuation have left the retention of {name}: start again");
-            return Error::new(ErrorKind::ContinuationExpired, message).with_source(error);
-        }
-        error
+/// Whether there may be more after an empty page that ends at `etag`. A start at now begins at the end of the feed, and a
+/// page that ends where it began makes no progress.
+fn may_go_on(start: &StartFrom, etag: &str) -> bool {
+    match start {
+        StartFrom::Now => false,
+        StartFrom::Continuation(after) => after.token() != etag,
+        StartFrom::Beginning | StartFrom::Time(_) => true,
     }
 }
 
-fn source_text(error: &Error) -> String {
-    let mut text = String::new();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+/// Whether the request of a page was answered with 200, and not with 304 as at the end of the feed. Returns `false` if the
+/// diagnostics have neither.
+fn was_ok(diagnostics: &DiagnosticsContext) -> bool {
+    let requests = diagnostics.requests();
+    let mut statuses = requests.iter().rev().map(|request| u16::from(request.status().status_code()));
+    statuses.find(|status| matches!(status, 200 | 304)) == Some(200)
 }
 
 /// Whether an empty page may well come from another container that has got the name of this one: it begins there, or the
@@ -411,6 +424,14 @@ fn source_text(error: &Error) -> String {
 fn is_doubtful(start: &StartFrom, page: &ChangePage) -> bool {
     let StartFrom::Continuation(after) = start else { return page.changes.is_empty() };
     page.changes.is_empty() && lsn_of(after).is_some_and(|position| page.newest_lsn.get() < position)
+}
+
+/// The LSN of the position of a start, if it has one.
+fn position_of(start: &StartFrom) -> Option<u64> {
+    match start {
+        StartFrom::Continuation(after) => lsn_of(after),
+        _ => None,
+    }
 }
 
 /// The LSN of a position, if the service counts with plain numbers there.
@@ -425,7 +446,21 @@ fn is_wanted(change: &Change, not_before: Option<Timestamp>) -> bool {
 
 /// Whether the service, or the SDK, refused the request as one that it does not understand.
 fn is_bad_request(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<CosmosError>());
-    let is_400 = cause.is_some_and(|cause| status_of(cause).0 == 400);
+    let is_400 = cause_of(error).is_some_and(|cause| status_of(cause).0 == 400);
     is_400 && matches!(error.kind(), ErrorKind::BadContinuation | ErrorKind::InvalidArgument)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_page_that_makes_no_progress_is_the_end() {
+        let after = |etag: &str| StartFrom::Continuation(Continuation::from_token(etag));
+        assert!(may_go_on(&StartFrom::Beginning, "\"7\""));
+        assert!(may_go_on(&StartFrom::Time(Timestamp::from_secs(5)), "\"7\""));
+        assert!(may_go_on(&after("\"6\""), "\"7\""));
+        assert!(!may_go_on(&after("\"7\""), "\"7\""));
+        assert!(!may_go_on(&StartFrom::Now, "\"7\""));
+    }
 }

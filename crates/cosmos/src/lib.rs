@@ -48,6 +48,7 @@ mod named_client;
 mod options;
 mod parts;
 mod ranges;
+mod refusal;
 mod settings;
 mod timer;
 mod token;

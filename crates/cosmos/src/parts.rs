@@ -1,9 +1,11 @@
 //! Reads of a part of a physical range, such as a lease that two merged ranges have left. The SDK names the range and two
 //! bounds for them; by one of its comments the standard gateway refuses that, by another it does not. Where it is refused,
-//! pages of the whole range are read and the changes of the part are picked out of them.
+//! pages of the whole range are read and the changes of the part are picked out of them. Also remembers how far pages
+//! without changes were read, of a part and of a whole range.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use azure_data_cosmos::options::MaxItemCountHint;
 use changefeed_core::{
     Change, Continuation, Epk, Error, ErrorKind, FeedRange, Mode, ReadChanges, Response, Result, StartFrom, Timestamp,
 };
@@ -27,11 +29,11 @@ const SCANS: usize = 1024;
 pub(crate) struct Parts {
     /// Ranges of which the service refuses to read a part, or one key.
     refused: BTreeSet<(FeedRange, bool)>,
-    /// How far pages were read that had nothing of a part: a reader whose time limit ends among them goes on there.
+    /// How far pages were read that had nothing of a range: a reader whose time limit ends among them goes on there.
     scans: BTreeMap<FeedRange, Scan>,
 }
 
-/// A stretch without changes of a part.
+/// A stretch without changes of a range.
 #[derive(Debug)]
 struct Scan {
     mode: Mode,
@@ -70,6 +72,10 @@ impl Parts {
     }
 
     fn reach(&mut self, part: &FeedRange, request: &ReadChanges, reached: Continuation) {
+        if request.start == StartFrom::Now {
+            // A later reader starts at a later moment.
+            return;
+        }
         if self.scans.len() >= SCANS && !self.scans.contains_key(part) {
             self.scans.pop_first();
         }
@@ -105,15 +111,12 @@ impl CosmosContainer {
     }
 
     async fn scan(&self, request: &ReadChanges, part: &FeedRange, whole: &FeedRange) -> Result<Answer> {
-        let mut next = ReadChanges { partition_key: None, ..request.clone() };
-        if let Some(reached) = self.parts.lock().reached(part, request) {
-            next = after(&next, reached);
-        }
+        let mut next = ReadChanges { partition_key: None, ..self.resumed(request, part) };
         let mut charge = 0.0;
         loop {
-            let mut page = self.read_exactly(&next, whole, page_size(request.max_items.max(SCANNED_AT_ONCE))?).await?;
+            let size = page_size(request.max_items.max(SCANNED_AT_ONCE))?;
+            let mut page = self.read_scanned(request, part, &next, (whole, size)).await?;
             charge += page.answer.request_charge;
-            self.check_scan(request, part, &next, &page)?;
             let wanted = inside(&page, part);
             if let Some(last) = wanted.get(request.max_items).and_then(|_| wanted.get(request.max_items - 1)) {
                 // The page has too many. One that ends with the last of them has a continuation there.
@@ -125,27 +128,70 @@ impl CosmosContainer {
                     }
                 }
             }
-            let is_end = page.answer.changes.is_empty();
-            let reached = page.answer.continuation.clone();
             let page = pick(page, part, charge);
-            if is_end || !page.answer.changes.is_empty() {
-                self.parts.lock().restart(part);
-                return Ok(page);
+            match self.next_read(request, part, &next, &page) {
+                Some(read) => next = read,
+                None => return Ok(page),
             }
-            self.parts.lock().reach(part, request, reached.clone());
-            next = after(&next, reached);
         }
+    }
+
+    /// The read that a reader of a range begins with: where one that started like it has got without changes.
+    pub(crate) fn resumed(&self, request: &ReadChanges, part: &FeedRange) -> ReadChanges {
+        match self.parts.lock().reached(part, request) {
+            Some(reached) => after(request, reached),
+            None => request.clone(),
+        }
+    }
+
+    /// Reads a page on the way of a reader of `part`.
+    pub(crate) async fn read_scanned(
+        &self,
+        request: &ReadChanges,
+        part: &FeedRange,
+        read: &ReadChanges,
+        (range, size): (&FeedRange, MaxItemCountHint),
+    ) -> Result<Answer> {
+        let page = self.read_exactly(read, range, size).await;
+        let is_refused = |kind| matches!(kind, ErrorKind::BadContinuation | ErrorKind::ContinuationExpired);
+        if page.as_ref().is_err_and(|error| is_refused(error.kind())) {
+            // The place that was reached may be what is refused: the next read begins where the reader is.
+            self.parts.lock().restart(part);
+        }
+        let page = page?;
+        self.check_scan(request, part, read, &page)?;
+        Ok(page)
+    }
+
+    /// The read after a page without changes; none if the page has changes or is the end of the feed.
+    pub(crate) fn next_read(
+        &self,
+        request: &ReadChanges,
+        part: &FeedRange,
+        read: &ReadChanges,
+        page: &Answer,
+    ) -> Option<ReadChanges> {
+        if page.is_end || !page.answer.changes.is_empty() {
+            self.parts.lock().restart(part);
+            return None;
+        }
+        let reached = page.answer.continuation.clone();
+        self.parts.lock().reach(part, request, reached.clone());
+        Some(after(read, reached))
     }
 
     /// Checks that the feed has the place at which a scan goes on: positions of readers are judged, and this is none.
     fn check_scan(&self, request: &ReadChanges, part: &FeedRange, next: &ReadChanges, page: &Answer) -> Result<()> {
+        if self.options.failover().is_off() || self.is_incomparable(&next.start, page) {
+            return Ok(());
+        }
         let StartFrom::Continuation(at) = &next.start else { return Ok(()) };
         let is_ahead = lsn_of(at).zip(page.known).is_some_and(|(at, known)| at > known);
-        if !is_ahead || next.start == request.start || self.options.failover().is_off() {
+        if !is_ahead || next.start == request.start {
             return Ok(());
         }
         self.parts.lock().restart(part);
-        let message = self.what("read a part of a range of");
+        let message = self.what("read changes of");
         Err(Error::new(ErrorKind::Unavailable, format!("{message}: a replica that lags has answered")))
     }
 }
@@ -169,13 +215,13 @@ fn inside(page: &Answer, part: &FeedRange) -> Vec<usize> {
 /// The page with the changes of a part only.
 fn pick(page: Answer, part: &FeedRange, charge: f64) -> Answer {
     let wanted: BTreeSet<usize> = inside(&page, part).into_iter().collect();
-    let Answer { answer, known, places } = page;
+    let Answer { answer, known, places, is_end } = page;
     let mut value = answer.into_value();
     let changes = std::mem::take(&mut value.changes).into_iter().zip(places).enumerate();
     let (changes, places): (Vec<Change>, Vec<_>) =
         changes.filter(|(index, _)| wanted.contains(index)).map(|(_, pair)| pair).unzip();
     value.changes = changes;
-    Answer { answer: Response::new(value, charge), known, places }
+    Answer { answer: Response::new(value, charge), known, places, is_end }
 }
 
 #[cfg(test)]
@@ -222,6 +268,9 @@ mod tests {
         assert!(parts.reached(&range("20-30"), &read).is_none());
         parts.restart(&part);
         assert!(parts.reached(&part, &read).is_none());
+        let now = ReadChanges::new(part.clone(), StartFrom::Now);
+        parts.reach(&part, &now, at("\"900\""));
+        assert!(parts.reached(&part, &now).is_none(), "it begins later than the first one");
     }
 
     #[test]

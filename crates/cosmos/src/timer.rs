@@ -1,4 +1,4 @@
-//! Time limits of calls: the only place of the crate that waits for a clock.
+//! Time limits of calls and pauses between them: the only place of the crate that waits for a clock.
 
 use std::{future::Future, time::Duration};
 
@@ -6,4 +6,10 @@ use std::{future::Future, time::Duration};
 #[expect(clippy::disallowed_methods, reason = "sockets live in real time")]
 pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()
+}
+
+/// Waits before something is repeated.
+#[expect(clippy::disallowed_methods, reason = "sockets live in real time")]
+pub(crate) async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
 }

@@ -2,11 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::large_futures, reason = "those of the SDK are, and a test has room for them")]
 
+mod all_versions;
 mod answers;
+mod empty_pages;
 #[path = "../support/http.rs"]
 mod http;
 mod parts;
 mod proxy;
+mod ranges;
 #[path = "../../../cli/tests/processor/seen.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod seen;

@@ -10,7 +10,8 @@ use crate::{
     stage::{Stage, drain, shown},
 };
 
-const REFUSING: Rules = Rules { refuse_parts: true, hide_range_ids: false, shift_etags: false, replaced: Vec::new() };
+const REFUSING: Rules =
+    Rules { refuse_parts: true, hide_range_ids: false, shift_etags: false, replaced: Vec::new(), answering: None };
 
 fn half(text: &str) -> FeedRange {
     text.parse().unwrap()

@@ -10,12 +10,14 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
-    HeaderMap, Request, Response,
+    HeaderMap, Method, Request, Response,
     body::Incoming,
     client::conn::http1::handshake,
     header::{CONNECTION, CONTENT_LENGTH, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, TRANSFER_ENCODING},
+    http::request::Parts,
 };
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -26,8 +28,17 @@ use crate::http::serve;
 const START_EPK: &str = "x-ms-start-epk";
 const RANGE_ID: &str = "x-ms-documentdb-partitionkeyrangeid";
 
+/// An answer of the gateway itself.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// Answers a request, or has it forwarded.
+pub(crate) type Answering = Arc<dyn Fn(&Asked<'_>) -> Option<Answer> + Send + Sync>;
+
+/// A request without its body.
+pub(crate) struct Asked<'a>(&'a Parts);
+
 /// What the gateway does.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Rules {
     /// Refuses reads of the feed of a part of a range.
     pub(crate) refuse_parts: bool,
@@ -37,6 +48,57 @@ pub(crate) struct Rules {
     pub(crate) shift_etags: bool,
     /// Texts in the answers about items that are others in the service.
     pub(crate) replaced: Vec<(&'static str, String)>,
+    /// Answers requests that are not forwarded then.
+    pub(crate) answering: Option<Answering>,
+}
+
+impl Asked<'_> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.0.headers.get(name)?.to_str().ok()
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.uri.path()
+    }
+
+    /// Whether it creates a container.
+    pub(crate) fn creates_container(&self) -> bool {
+        self.0.method == Method::POST && self.0.uri.path().ends_with("/colls")
+    }
+
+    /// Whether it reads changes, from now on or others.
+    pub(crate) fn reads_changes(&self) -> bool {
+        self.header("a-im").is_some() && self.path().ends_with("/docs")
+    }
+
+    /// What is read after: an ETag, or `*` for now.
+    pub(crate) fn after(&self) -> Option<&str> {
+        self.header("if-none-match")
+    }
+
+    /// Whether it is about a part of a range.
+    pub(crate) fn is_of_part(&self) -> bool {
+        self.header(START_EPK).is_some()
+    }
+
+    /// The range that is read; the first one if a key is read by its name.
+    pub(crate) fn range(&self) -> &str {
+        self.header(RANGE_ID).unwrap_or("0")
+    }
+
+    /// A page of the range without changes, with status 200, which ends at this position of a feed that ends at `newest`.
+    pub(crate) fn empty_page(&self, position: u64, newest: u64) -> Answer {
+        let body = json!({"_rid": "", "Documents": [], "_count": 0}).to_string();
+        let builder = Response::builder().status(200).header(ETAG, format!("\"{position}\"")).header("lsn", newest);
+        builder.header(RANGE_ID, self.range()).header("x-ms-item-count", 0).body(body.into()).unwrap()
+    }
+}
+
+/// An error of the service.
+pub(crate) fn refusal(status: u16, sub_status: u16, message: &str) -> Answer {
+    let body = json!({"code": "Refused", "message": message}).to_string();
+    let builder = Response::builder().status(status).header("x-ms-substatus", sub_status);
+    builder.header("x-ms-retry-after-ms", 1).body(body.into()).unwrap()
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,6 +155,9 @@ impl Gateway {
 impl Service {
     async fn answer(&self, request: Request<Incoming>) -> io::Result<Response<Full<Bytes>>> {
         let (head, body) = request.into_parts();
+        if let Some(answer) = self.rules.answering.as_ref().and_then(|answering| answering(&Asked(&head))) {
+            return Ok(answer);
+        }
         if head.headers.contains_key("a-im") {
             let refused = self.rules.refuse_parts && head.headers.contains_key(START_EPK);
             let mut counts = self.counts.lock().unwrap();

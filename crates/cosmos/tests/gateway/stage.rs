@@ -36,6 +36,10 @@ impl Stage {
     pub(crate) async fn create(&self, name: &str, partition_key: PartitionKeyDefinition) {
         let mut spec = ContainerSpec::new(name, partition_key);
         spec.all_versions_retention = Some(std::time::Duration::from_secs(3600));
+        self.create_as(spec).await;
+    }
+
+    pub(crate) async fn create_as(&self, spec: ContainerSpec) {
         self.engine.catalog().create_container("shop", spec).await.unwrap();
     }
 
