@@ -91,8 +91,9 @@ if [ "${1:-}" = "soak" ]; then
   for run in $(seq 50); do
     "${CARGO_TARGET_DIR:-target}/release/changefeed" demo --json --seconds 10 --seed "$run" 2>/dev/null
   done
-  say "Azure Cosmos DB with the next version of its SDK"
+  say "Azure Cosmos DB with the next version of its SDK, and with the newest"
   scripts/test-cosmos-sdk 1.1.0-beta.1 all
+  scripts/test-cosmos-sdk newest all
   say "the race with Java's processor, quick"
   bench/race --quick --json "${CARGO_TARGET_DIR:-target}/race.json"
   say "fuzzing, five minutes for each target"
@@ -124,7 +125,7 @@ programs=${CARGO_TARGET_DIR:-target}/release
 
 release="programs"
 simulation="simulation: 1,000 seeds of crashes, stalls, lost answers, splits and merges; every planted bug is found"
-builds="documentation, public API, the oldest Rust that is promised; programs of later stages"
+builds="documentation, public API, the oldest Rust that is promised; the next SDK of Azure Cosmos DB; programs of later stages"
 fuzzing="fuzzing, twenty seconds for each target"
 
 # One by one: together they would get each other's features, planted bugs among them. Each of the last crates is compiled on
@@ -145,6 +146,7 @@ compute_builds() {
   scripts/fuzz build
   [ "$bench" = no ] || cargo build --release --locked --quiet -p changefeed-bench
   # Last, since they need the folder that the tests are built in.
+  scripts/test-cosmos-sdk 1.1.0-beta.1
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
   scripts/public-api
 }

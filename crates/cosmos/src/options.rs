@@ -81,7 +81,8 @@ impl Options {
 
     /// How long a read or write of items, or a page of a listing, may take, with all its requests and all retries of the
     /// SDK: these are the calls that leases are kept with, apart from those of the feed. At least 1 s, to which half a
-    /// second is added. Keep it below the renew interval. Default: 5 s.
+    /// second is added; a write of a lease before which the settings of the account are read again waits for up to 2 s
+    /// more. Keep it below the renew interval. Default: 5 s.
     pub fn item_timeout(mut self, timeout: Duration) -> Self {
         self.item_timeout = timeout;
         self
