@@ -109,6 +109,13 @@ async fn a_lease_whose_range_was_split_since_the_import_is_not_created_again() {
     let applied = apply(&shop, &plan).await.expect("apply again");
     assert_eq!(outcomes(&applied), [ImportOutcome::Covered, ImportOutcome::Present]);
     assert_eq!(shop.leases.list("").await.expect("list").len(), before);
+    // A host that may not delete leases leaves a tombstone under the id of the plan.
+    let mut tombstone: Value = serde_json::from_slice(&plan.leases[0].document).expect("JSON");
+    tombstone["properties"]["cf.gone"] = "true".into();
+    shop.leases.create(&tombstone).await.expect("create");
+    let again = apply(&shop, &plan).await.expect("apply again");
+    assert_eq!(outcomes(&again), [ImportOutcome::Covered, ImportOutcome::Present]);
+    assert_ne!(again[0].id, plan.leases[0].id, "the lease of a child");
 }
 
 #[tokio::test(start_paused = true)]

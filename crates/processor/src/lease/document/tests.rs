@@ -217,6 +217,22 @@ fn start_positions_that_cannot_be_read_are_refused_rather_than_guessed() {
 }
 
 #[test]
+fn info_of_dot_net_hosts_keeps_its_creation_when_it_is_changed() {
+    let read = |text: &str| InfoDocument::parse(text.as_bytes()).unwrap();
+    let mut info = read(golden!("info-net"));
+    assert_eq!(info.dot_net_creation(NOW), Some(NOW));
+    info.note_dot_net_creation(NOW);
+    info.set_store("acct.documents.azure.com");
+    let mut stored = read(std::str::from_utf8(&info.to_json()).unwrap());
+    let later = Timestamp::from_millis(NOW.as_millis() + 1);
+    stored.note_dot_net_creation(later);
+    assert_eq!(stored.dot_net_creation(later), Some(NOW));
+    let mut ours = read(golden!("info"));
+    ours.note_dot_net_creation(NOW);
+    assert_eq!((ours.dot_net_creation(NOW), ours), (None, read(golden!("info"))));
+}
+
+#[test]
 fn old_documents_are_understood() {
     let v2 = r#"{"id":"x..0","PartitionId":"0","Owner":"","ContinuationToken":"","_etag":"\"1\"","_ts":5}"#;
     let lease = parsed(v2);

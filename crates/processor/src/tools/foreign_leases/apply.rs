@@ -186,7 +186,7 @@ impl ImportPlan {
                 other.document.id == lease.id || !other.document.is_gone() && other.range.overlaps(&lease.range)
             })
             .collect();
-        here.sort_by_key(|other| other.document.id != lease.id);
+        here.sort_by_key(|other| (other.document.is_gone(), other.document.id != lease.id));
         let Some(first) = here.first().map(|first| first.document) else {
             check_unmoved(lease, source)?;
             return Ok(None);

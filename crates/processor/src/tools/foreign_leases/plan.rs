@@ -146,6 +146,7 @@ pub fn plan_import<'a>(
             Err(refused) => plan.refused.push(refused),
         }
     }
+    let found = plan.of_one_processor(found);
     let (tombstones, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|lease| lease.gone);
     let nothing = Origin::default();
     let add = |plan: &mut ImportPlan, lease: ForeignLease| {
@@ -218,6 +219,17 @@ fn first_position(mode: Mode, start: &StartFrom, created: Option<Timestamp>) -> 
 }
 
 impl ImportPlan {
+    /// The leases that are of the processor of the first one: a common beginning of ids may be that of several names.
+    fn of_one_processor(&mut self, leases: Vec<ForeignLease>) -> Vec<ForeignLease> {
+        let Some((first, marker)) = leases.first().map(|lease| (lease.id.clone(), lease.marker_id())) else {
+            return leases;
+        };
+        let (own, others): (Vec<_>, Vec<_>) = leases.into_iter().partition(|lease| lease.marker_id() == marker);
+        let reason = format!("it is of another processor than {first}: pass the documents of one");
+        self.refused.extend(others.into_iter().map(|lease| (lease.id, reason.clone())));
+        own
+    }
+
     /// Notes what a document says about where leases began.
     fn note(&mut self, origins: &mut BTreeMap<String, Origin>, marker: Marker) {
         match replaced_store::check(&marker.document, &self.target.monitored) {

@@ -336,3 +336,17 @@ fn a_lock_and_leases_of_two_modes_are_refused() {
     let mixed = plan_from(&StartFrom::Now, &[&at("-1F", Mode::LatestVersion), &at("1F-FF", Mode::AllVersions)]);
     assert!(mixed.check().unwrap_err().message().contains("a processor has one mode"), "{mixed:?}");
 }
+
+#[test]
+fn leases_of_two_processors_are_not_mixed() {
+    let lease = |prefix: &str, token: &str| {
+        format!(
+            r#"{{"id":"{prefix}..{token}","_etag":null,"LeaseToken":"{token}","ContinuationToken":"\"9\"","timestamp":null,"Owner":null}}"#
+        )
+    };
+    let live = [range(1, "-1F", &[]), range(2, "1F-FF", &[])];
+    let mixed = plan(&live, &[&lease("shop_orders", "1"), &lease("shop_orders.eu", "2")]);
+    let error = mixed.check().unwrap_err();
+    assert!(error.message().contains("shop_orders.eu..2"), "{error}");
+    assert!(error.message().contains("of another processor than shop_orders..1"), "{error}");
+}
