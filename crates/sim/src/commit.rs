@@ -122,7 +122,7 @@ impl Server {
                 sim.log(format_args!("{} deletes {id}", self.name));
                 if id.as_str().ends_with(".info") {
                     sim.cover(Sometimes::Reset);
-                    sim.leases.lock().reset();
+                    sim.leases.lock().reset(sim.scenario.processor.from_beginning, writer.now);
                 }
                 let (key, mut leases) = (self.document_key(id.as_str(), partition_key), sim.leases.lock());
                 if leases.kind(self.process) == ProcessKind::Operator
@@ -181,7 +181,7 @@ impl Server {
         self.sim.log(format_args!("{} writes {id}", self.name));
         if id.ends_with(".info") {
             let from_beginning = self.sim.scenario.processor.from_beginning;
-            self.sim.leases.lock().bootstrapped(from_beginning, &mut self.sim.oracle.lock());
+            self.sim.leases.lock().bootstrapped(&value, from_beginning, &mut self.sim.oracle.lock());
         } else if self.process == ENVIRONMENT {
             let mut oracle = self.sim.oracle.lock();
             return self.sim.leases.lock().deleted(&(id, text("partitionKey")), writer, &mut oracle);

@@ -42,7 +42,7 @@ pub enum Seam {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::Seam(Seam::LeaseWithoutIfMatch),
         Self::Seam(Seam::ClockFollowsWallClock),
         Self::Seam(Seam::ClockIgnoresSleep),
@@ -71,6 +71,7 @@ impl Planted {
         Self::Processor(Mutant::ImpatientSteal),
         Self::Processor(Mutant::StartNotStored),
         Self::Processor(Mutant::DotNetStartNotStored),
+        Self::Processor(Mutant::ResetPositionsIgnored),
         Self::Processor(Mutant::HolesNotRepaired),
         Self::Processor(Mutant::ReplacementIgnored),
         Self::Processor(Mutant::PanicUnreported),

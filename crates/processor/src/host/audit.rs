@@ -169,11 +169,12 @@ impl Host {
         let context = Arc::clone(&self.context);
         let bootstrap = Bootstrap::of(&context);
         let live = context.monitored.feed_ranges().await?;
+        // Listed before `.info` is read: a reset deletes leases after it has stored where ranges begin.
+        let listing = context.store.list().await?;
         let (positions, found) = self.current_positions(&bootstrap, &live).await?;
         self.info_reads.read(found);
         // Should this attempt fail, the next one begins there, too.
         context.start_positions.set(positions.clone());
-        let listing = self.context.store.list().await?;
         if !listing.broken.is_empty() || !listing.unresolved(&live).is_empty() {
             return Ok(());
         }

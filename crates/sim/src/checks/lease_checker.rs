@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde_json::Value;
+
 use super::{
     Broken, dotnet,
     key_range::KeyRange,
@@ -10,6 +12,7 @@ use super::{
     observations::Observations,
     ownerships::Ownerships,
     position::check_position,
+    reset::{Reset, StartPositions},
     seek::{check_sought, target},
     takeover::{End, Process, ProcessKind, Takeover},
     tiling::Tiling,
@@ -36,6 +39,10 @@ pub struct LeaseChecker {
     pub tiling: Tiling,
     /// Whether an operator has reset the processor, and no host has written `.info` since.
     resetting: bool,
+    /// Where ranges begin, as `.info` says.
+    starts: StartPositions,
+    /// The reset under way, of a processor that begins at the beginning.
+    reset: Option<Reset>,
     /// Whether forced steals are switched on.
     forced_steal: bool,
     /// The number of changes of owner.
@@ -107,7 +114,8 @@ impl LeaseChecker {
     }
 
     /// `.info` was written: the first leases are complete.
-    pub fn bootstrapped(&mut self, from_beginning: bool, oracle: &mut Oracle) {
+    pub fn bootstrapped(&mut self, info: &Value, from_beginning: bool, oracle: &mut Oracle) {
+        (self.starts, self.reset) = (StartPositions::parse(info), None);
         self.tiling.complete = true;
         self.tiling.changed = true;
         if std::mem::take(&mut self.resetting) {
@@ -115,9 +123,11 @@ impl LeaseChecker {
         }
     }
 
-    /// `.info` was deleted by an operator.
-    pub fn reset(&mut self) {
+    /// `.info` was deleted by an operator, at `now`.
+    pub fn reset(&mut self, from_beginning: bool, now: u64) {
         (self.resetting, self.tiling.complete) = (true, false);
+        let starts = std::mem::take(&mut self.starts);
+        self.reset = from_beginning.then_some(Reset { at: now, starts });
     }
 
     /// Whether an operator has reset the processor, and no host has written `.info` since.
@@ -225,6 +235,9 @@ impl LeaseChecker {
             if splitter.is_some_and(|splitter| splitter != writer.process) {
                 cover(Sometimes::TwoSplitters);
             }
+        }
+        if let Some(reset) = &self.reset {
+            reset.check(new, range.as_ref(), writer)?;
         }
         if let Some(range) = &range {
             self.tiling.created(range);

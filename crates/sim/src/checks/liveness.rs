@@ -94,6 +94,9 @@ async fn steady(sim: &Arc<Simulation>, writer: &mut Writer) {
     let tokens = || -> Vec<String> { sim.leases.lock().leases().map(|lease| lease.document.token.clone()).collect() };
     let length = (cycle * STEADY_CYCLES).max(4 * read_time(sim));
     loop {
+        // A host that has crashed takes its leases back, and nothing says that they were not balanced meanwhile.
+        let back = 2 * sim.scenario.slowest_timing().expiration;
+        drop(until(sim, back, || owners_live(sim)).await);
         let (before, processes) = (tokens(), sim.hosts.lock().processes());
         let moves = sim.leases.lock().moves;
         for _ in 0..5 {
@@ -326,6 +329,15 @@ fn balance(sim: &Simulation) -> Result<(), String> {
     match (least, most) {
         (Some(least), Some(most)) if most > least + 1 => Err(format!("the leases are spread as {counts:?}")),
         _ => Ok(()),
+    }
+}
+
+/// Whether the processes that hold the leases live.
+fn owners_live(sim: &Simulation) -> Result<(), String> {
+    let leases = sim.leases.lock();
+    match leases.leases().find(|lease| lease.holder.is_some_and(|holder| sim.exec.is_dead(holder))) {
+        None => Ok(()),
+        Some(lease) => Err(format!("the owner of lease {} has crashed", lease.document.token)),
     }
 }
 

@@ -17,6 +17,7 @@ pub mod observations;
 pub mod ownerships;
 pub mod position;
 pub mod reports;
+pub mod reset;
 pub mod seek;
 pub mod takeover;
 pub mod tiling;

@@ -185,7 +185,7 @@ impl Apply<'_> {
             }
             Behaviour::Pauses => self.pauses(),
             Behaviour::Seeks => self.seeks(),
-            Behaviour::Resets => self.faults(1, |_| FaultKind::Operator(OperatorCommand::Reset)),
+            Behaviour::Resets => self.reset(),
             Behaviour::SlowReads => {
                 self.scenario.network.slow_reads = (expiration * self.rng.between(9, 15) / 10).min(58_000);
                 self.scenario.processor.max_items = 100;
@@ -343,6 +343,22 @@ impl Apply<'_> {
                     self.scenario.faults.push(Fault { at: at.saturating_sub(before), kind });
                 }
                 (self.scenario.network.fastest_micros, self.scenario.network.slowest_micros) = (5000, 100_000);
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        let (at, timing) = (self.rng.below(self.scenario.chaos), &self.scenario.processor);
+        let (expiration, acquire) = (timing.expiration, timing.acquire);
+        let mut add = |at: u64, command| self.scenario.faults.push(Fault { at, kind: FaultKind::Operator(command) });
+        add(at, OperatorCommand::Reset);
+        // A seek that hosts have read, and one back that they had no time to read.
+        if self.rng.chance(700) {
+            let (before, long_before) = (self.rng.between(500, acquire.max(1000)), expiration * self.rng.between(1, 4));
+            let (back, forth) = (self.rng.below(400), self.rng.between(700, 1000));
+            for (before, part) in [(long_before, forth), (before, back)] {
+                let to = SeekTarget::Continuation(part);
+                add(at.saturating_sub(before), OperatorCommand::Seek { pick: None, to });
             }
         }
     }
