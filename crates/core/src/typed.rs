@@ -1,5 +1,7 @@
 //! Items as values of the caller's type, without the store's system members.
 
+mod body;
+
 use std::{borrow::Cow, fmt};
 
 use serde::{
@@ -10,8 +12,7 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-/// Members that stores add to items. Names of the user's own that begin with an underscore are left alone.
-const SYSTEM_MEMBERS: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
+use self::body::Body;
 
 /// How serde_json asks for a value as it is written.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";
@@ -21,12 +22,39 @@ const RAW_VALUE: &str = "$serde_json::private::RawValue";
 /// `Box<RawValue>` gets the body as it is stored.
 ///
 /// # Errors
-/// Those of serde_json if the body does not fit the type.
+/// Those of serde_json if the body is not JSON, or does not fit the type.
 pub fn parse_item<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
-    let mut json = serde_json::Deserializer::from_slice(body);
+    let Ok(text) = std::str::from_utf8(body) else { return Err(not_utf8(body)) };
+    let mut body = Body::new(text);
+    match T::deserialize(&mut body) {
+        Ok(value) if body.end().is_ok() => Ok(value),
+        _ => parse_with_positions(text),
+    }
+}
+
+/// Parses with serde_json alone, whose errors name line and column.
+#[cold]
+fn parse_with_positions<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    let mut json = serde_json::Deserializer::from_str(text);
     let value = T::deserialize(WithoutSystemMembers(&mut json))?;
     json.end()?;
     Ok(value)
+}
+
+/// Where a body is not UTF-8.
+#[cold]
+fn not_utf8(body: &[u8]) -> serde_json::Error {
+    let parsed = serde_json::from_slice::<serde_json::Value>(body);
+    parsed.err().unwrap_or_else(|| serde::de::Error::custom("the item is not UTF-8"))
+}
+
+/// Whether a member is one that stores add to items, and the type does not name it. Names of the user's own that begin
+/// with an underscore are left alone.
+#[inline]
+fn is_hidden(name: &str, wanted: &[&str]) -> bool {
+    name.starts_with('_')
+        && matches!(name, "_rid" | "_self" | "_etag" | "_attachments" | "_ts" | "_lsn")
+        && !wanted.contains(&name)
 }
 
 /// Hides system members of the outermost object.
@@ -107,8 +135,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<A> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
         while let Some(Name(name)) = self.map.next_key_seed(NameSeed)? {
-            // Few names of users begin as those of the system do: most are compared with none.
-            if name.starts_with('_') && SYSTEM_MEMBERS.contains(&&*name) && !self.wanted.contains(&&*name) {
+            if is_hidden(&name, self.wanted) {
                 self.map.next_value::<IgnoredAny>()?;
                 continue;
             }
@@ -275,6 +302,14 @@ mod tests {
     fn a_raw_value_is_the_body_as_it_is_stored() {
         let raw: Box<RawValue> = parse_item(BODY).unwrap();
         assert_eq!(raw.get().as_bytes(), BODY);
+    }
+
+    #[test]
+    fn an_error_says_where_it_is() {
+        let error = parse_item::<Strict>(br#"{"id":"1","total":"2"}"#).unwrap_err();
+        assert_eq!((error.line(), error.column()), (1, 21), "{error}");
+        let error = parse_item::<Strict>(b"{\"id\":\"1\",\"total\":2,\"x\":\"\xff\"}").unwrap_err();
+        assert!(error.to_string().starts_with("invalid unicode code point at line 1 column"), "{error}");
     }
 
     #[test]
