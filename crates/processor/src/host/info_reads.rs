@@ -89,6 +89,7 @@ mod tests {
         reads.seen(moved(3), second(100), second(8));
         assert!(!reads.is_due());
     }
+
     #[test]
     fn info_is_read_when_leases_were_deleted_and_until_it_is_there() {
         let (mut reads, second) = (InfoReads::default(), Duration::from_secs);
