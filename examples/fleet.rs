@@ -36,7 +36,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 const USAGE: &str = "usage: fleet --endpoint URL --instance NAME --ledger FILE [--processor NAME] [--leases db/name] \
                      [--container db/name] [--call-millis N]";
 
-/// What a host is told on its command line.
+/// The arguments of a host.
 pub struct Args {
     endpoint: String,
     instance: String,
