@@ -35,6 +35,8 @@ pub struct WrittenChange {
     pub handled: u32,
     /// Whether the user has checkpointed it.
     pub claimed: bool,
+    /// Whether the user had checkpointed it before an operator wanted it to be delivered again.
+    pub claimed_before: bool,
     /// How often a delegate has asked for it again.
     pub retries: u32,
     /// Whether it is in the dead-letter container.
@@ -265,7 +267,7 @@ impl Oracle {
                 change.due_since = None;
             } else if shown {
                 change.skipped = false;
-                change.claimed = false;
+                change.claimed_before |= std::mem::take(&mut change.claimed);
                 change.due_since = Some(now);
             }
         }
@@ -285,6 +287,7 @@ impl Oracle {
     pub fn reset_range(&mut self, range: &KeyRange, from_beginning: bool) {
         for change in self.changes.iter_mut().filter(|change| range.contains(&change.epk)) {
             let was_due = change.due_since.take().is_some();
+            change.claimed |= was_due && change.claimed_before;
             change.skipped |= was_due && change.handled == 0 && !from_beginning;
         }
     }
@@ -292,7 +295,7 @@ impl Oracle {
     /// The processor was reset and bootstrapped again.
     pub fn reset(&mut self, from_beginning: bool) {
         for change in &mut self.changes {
-            change.due_since = None;
+            change.claimed |= change.due_since.take().is_some() && change.claimed_before;
             change.skipped |= !from_beginning;
         }
     }

@@ -168,7 +168,7 @@ impl LeaseChecker {
             (_, ProcessKind::Environment) => self.edited(old.as_ref(), &new, writer),
             (Some(old), ProcessKind::Operator) => self.commanded(old, &new, writer, oracle, cover)?,
             (Some(old), _) if old.follows_parent(&new) => self.commanded(old, &new, writer, oracle, cover)?,
-            (Some(old), _) => self.replaced(old, &new, writer, cover)?,
+            (Some(old), _) => self.replaced(old, &new, writer, oracle, cover)?,
             (None, _) => self.created(&new, writer, cover)?,
         };
         if matches!(kind, ProcessKind::Host | ProcessKind::Previous) {
@@ -236,7 +236,8 @@ impl LeaseChecker {
                 cover(Sometimes::TwoSplitters);
             }
         }
-        if let Some(reset) = &self.reset {
+        // A .NET host begins where it has read to.
+        if let Some(reset) = self.reset.as_ref().filter(|_| self.kind(writer.process) == ProcessKind::Host) {
             reset.check(new, range.as_ref(), writer)?;
         }
         if let Some(range) = &range {
@@ -339,6 +340,7 @@ impl LeaseChecker {
         old: &Lease,
         new: &Arc<LeaseDocument>,
         writer: Writer,
+        oracle: &mut Oracle,
         cover: &mut dyn FnMut(Sometimes),
     ) -> Result<Lease, Broken> {
         let (before, token, kind) = (&old.document, new.token.clone(), self.kind(writer.process));
@@ -357,7 +359,7 @@ impl LeaseChecker {
             return Err(("S17", format!("{} resumed lease {token}", self.name(writer.process))));
         }
         if new.is_gone() && !before.is_gone() && kind != ProcessKind::DotNet {
-            check_sought(old, self.leases.values())?;
+            self.check_ended(old, writer, oracle)?;
         }
         let moved = (&before.owner, before.epoch(), before.session()) != (&new.owner, new.epoch(), new.session());
         if !moved {
@@ -495,9 +497,22 @@ impl LeaseChecker {
         }
         // A tombstone was checked when it became one; one that a .NET host made has only the mark of a seek.
         if !duplicate && !old.document.is_gone() {
-            check_sought(&old, self.leases.values())?;
+            self.check_ended(&old, writer, oracle)?;
         }
         self.check_tiling()
+    }
+
+    /// A host ends a lease: its successors went along with the last seek, but for those that a .NET host has created since the
+    /// request was sent. It begins where it has read to, and nobody can prevent it.
+    fn check_ended(&self, old: &Lease, writer: Writer, oracle: &mut Oracle) -> Result<(), Broken> {
+        let by_dotnet = |lease: &Lease| lease.range.as_ref().is_some_and(|range| self.tiling.by_others.contains(range));
+        let unseen = |lease: &Lease| lease.created > writer.sent && by_dotnet(lease);
+        let generation = old.document.generation();
+        let undoes = |lease: &&Lease| unseen(lease) && lease.document.generation() < generation;
+        let ranges = self.leases.values().filter(undoes).filter_map(|lease| lease.range.as_ref());
+        let in_old = |range: &&KeyRange| old.range.as_ref().is_some_and(|old| old.overlaps(range));
+        ranges.filter(in_old).for_each(|range| oracle.seek_undone(range));
+        check_sought(old, self.leases.values().filter(|lease| !unseen(lease)))
     }
 
     fn check_tiling(&mut self) -> Result<(), Broken> {
