@@ -20,6 +20,9 @@ const VERSION: &str = "2020-07-15";
 const HTTP_DATE: &[BorrowedFormatItem<'_>] =
     format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 
+/// How long a credential may take for a token: one that asks a metadata endpoint, and then a tool, needs a while.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// How long the account may take to answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -101,7 +104,7 @@ struct Policy {
 }
 
 impl AccountProperties {
-    /// Asks the account. Takes 10 s at most, the token of an identity included.
+    /// Asks the account. Takes 10 s at most, after the token of an identity, which may take a minute.
     ///
     /// The credential is kept: containers that are opened for leases with these properties read them again from time to
     /// time.
@@ -111,23 +114,18 @@ impl AccountProperties {
     /// accepted, `Unavailable` or `Timeout` if the account cannot be reached or there is no token.
     pub async fn read(endpoint: &str, credential: &Credential) -> Result<Self> {
         let what = format!("read the account at {endpoint}");
-        // The credential has no time limit of its own: one that asks a metadata endpoint may wait for minutes.
-        let asking = async {
-            let url = parse_endpoint(endpoint)?;
-            let request = request(url.clone(), credential, &SystemClock).await?;
-            let answer = async {
-                let response = new_http_client(None).execute_request(&request).await?;
-                let status = u16::from(response.status());
-                Ok::<_, azure_core::Error>((status, response.try_into_raw_response().await?.into_body()))
-            };
-            let unreachable =
-                |error| Error::new(ErrorKind::Unavailable, format!("{what}: no answer")).with_source(error);
-            let (status, body) = answer.await.map_err(unreachable)?;
-            Ok::<_, Error>((url, status, body))
+        let late = |who: &str, limit: Duration| Error::new(ErrorKind::Timeout, format!("{what}: {who} in {limit:?}"));
+        let url = parse_endpoint(endpoint)?;
+        let request = within(TOKEN_TIMEOUT, request(url.clone(), credential, &SystemClock)).await;
+        let request = request.ok_or_else(|| late("no token", TOKEN_TIMEOUT))??;
+        let answer = async {
+            let response = new_http_client(None).execute_request(&request).await?;
+            let status = u16::from(response.status());
+            Ok::<_, azure_core::Error>((status, response.try_into_raw_response().await?.into_body()))
         };
-        let answer = within(TIMEOUT, asking).await;
-        let (url, status, body) =
-            answer.ok_or_else(|| Error::new(ErrorKind::Timeout, format!("{what}: no answer in {TIMEOUT:?}")))??;
+        let unreachable = |error| Error::new(ErrorKind::Unavailable, format!("{what}: no answer")).with_source(error);
+        let answer = within(TIMEOUT, answer).await.ok_or_else(|| late("no answer", TIMEOUT))?;
+        let (status, body) = answer.map_err(unreachable)?;
         match status {
             200 => Self::parse(&body, url, credential.clone(), SystemClock.wall()).map_err(|error| {
                 Error::new(ErrorKind::Unsupported, format!("{what}: this is not an account of Azure Cosmos DB"))

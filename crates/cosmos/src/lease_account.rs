@@ -18,10 +18,11 @@ use crate::{
 /// How long properties are taken for valid. The SDK reads them every five minutes, and writes where they say from then on.
 const VALID: Duration = Duration::from_secs(120);
 
-/// The same after a refusal: hosts do nothing until the account is as it must be again.
-const REFUSED: Duration = Duration::from_secs(10);
+/// Between two reads of properties that are not valid: hosts do nothing until the account is as it must be again.
+const RETRY: Duration = Duration::from_secs(10);
 
-/// How long a write waits until the properties are read again.
+/// How long a write waits until the properties are read again; and the pause between two reads while no lease is written
+/// because another region has answered.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// The account of a lease container.
@@ -32,8 +33,13 @@ pub(crate) struct LeaseAccount {
 }
 
 struct State {
-    /// When the properties were read, or should have been.
+    /// When the properties were read.
     checked: Timestamp,
+    /// When a read of them began last, whether it succeeded or not.
+    tried: Timestamp,
+    /// How often writes went to another region than before, and how often they had when the properties were read.
+    moves: u64,
+    moves_checked: u64,
     /// Why the account cannot hold leases, if it cannot.
     refusal: Option<String>,
     /// The region that answered the newest write.
@@ -56,26 +62,40 @@ impl LeaseAccount {
         }
         let Fit { strategy, others } = check(account, &options)?;
         let options = options.for_leases(strategy, others);
-        let state = State { checked: account.read_at(), refusal: None, answered: None };
+        let read_at = account.read_at();
+        let state =
+            State { checked: read_at, tried: read_at, moves: 0, moves_checked: 0, refusal: None, answered: None };
         Ok((Self { account: account.clone(), options: options.clone(), state: Mutex::new(state) }, options))
     }
 
     /// Checks the account again if that is due. Called before each write: a host that writes no leases acquires none.
     ///
     /// # Errors
-    /// As [`LeaseAccount::new`]. If the properties cannot be read, what was found before remains valid.
+    /// As [`LeaseAccount::new`]. If the properties cannot be read, what was found before remains valid, unless another region
+    /// has answered since: then no lease is written, with `Unavailable`, until they are read.
     pub(crate) async fn check(&self) -> Result<()> {
-        if self.claim() {
+        if let Some(moves) = self.claim() {
             match within(LIMIT, Box::pin(self.account.read_again())).await {
-                Some(Ok(account)) => self.decide(&account),
+                Some(Ok(account)) => self.decide(&account, moves),
                 Some(Err(error)) => warn!(%error, "the settings of the lease account cannot be read again"),
                 None => warn!(limit = ?LIMIT, "the lease account does not tell its settings in time"),
             }
         }
-        match &self.state.lock().refusal {
-            Some(message) => Err(Error::new(ErrorKind::InvalidArgument, message.clone())),
-            None => Ok(()),
+        self.verdict()
+    }
+
+    /// Whether leases may be written, by what is known.
+    fn verdict(&self) -> Result<()> {
+        let state = self.state.lock();
+        if let Some(message) = &state.refusal {
+            return Err(Error::new(ErrorKind::InvalidArgument, message.clone()));
         }
+        if state.has_moved() && self.options.pinned_region().is_none() {
+            let message = "another region has answered a write of a lease than before, and the settings of the account could \
+                           not be read since: two regions that take writes would give one lease to two hosts";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(())
     }
 
     /// Notes where a write was performed. If that is not where the one before it was, there was a failover, or the account
@@ -83,34 +103,49 @@ impl LeaseAccount {
     pub(crate) fn answered(&self, region: &Region) {
         let mut state = self.state.lock();
         if state.answered.as_ref().is_some_and(|before| before != region) {
-            state.checked = Timestamp::default();
+            state.moves += 1;
+            state.tried = Timestamp::default();
         }
         state.answered = Some(region.clone());
     }
 
-    /// Whether a check is due. Returns `true` to one caller only; the others go on with what is known.
-    fn claim(&self) -> bool {
+    /// Whether a check is due: then how often writes have moved so far. To one caller at a time; the others go on with what is
+    /// known.
+    fn claim(&self) -> Option<u64> {
         let (now, mut state) = (self.options.time().wall(), self.state.lock());
-        let valid = if state.refusal.is_some() { REFUSED } else { VALID };
         // A clock may jump back.
-        let is_due = now < state.checked || state.checked.saturating_add(valid) <= now;
-        if is_due {
-            state.checked = now;
-        }
-        is_due
+        let has_passed = |since: Timestamp, time| now < since || since.saturating_add(time) <= now;
+        let is_due = match (state.has_moved(), &state.refusal) {
+            (true, _) => has_passed(state.tried, LIMIT),
+            (false, Some(_)) => has_passed(state.tried, RETRY),
+            (false, None) => has_passed(state.checked, VALID) && has_passed(state.tried, RETRY),
+        };
+        is_due.then(|| {
+            state.tried = now;
+            state.moves
+        })
     }
 
-    fn decide(&self, account: &AccountProperties) {
+    /// Takes in properties that were read after writes had moved so often.
+    fn decide(&self, account: &AccountProperties, moves: u64) {
         let found = check(account, &self.options);
         if let Ok(fit) = &found {
             self.options.exclude(fit.others.clone());
         }
         let refusal = found.err().map(|error| error.message().to_owned());
+        let now = self.options.time().wall();
         let mut state = self.state.lock();
         if let Some(refusal) = refusal.as_ref().filter(|_| state.refusal.is_none()) {
             warn!(%refusal, "the lease account was changed: leases are not written any more");
         }
-        state.refusal = refusal;
+        (state.refusal, state.checked, state.moves_checked) = (refusal, now, moves);
+    }
+}
+
+impl State {
+    /// Whether another region has answered since the properties were read.
+    fn has_moved(&self) -> bool {
+        self.moves != self.moves_checked
     }
 }
 
@@ -235,27 +270,37 @@ mod tests {
         let (pinned, options) = LeaseAccount::new(&single, &endpoint, Options::new().write_region("a")).unwrap();
         let excluded = || options.budgets().items.excluded();
         assert!(excluded().is_empty());
-        pinned.decide(&several);
+        pinned.decide(&several, 0);
         assert_eq!((pinned.state.lock().refusal.clone(), excluded()), (None, vec!["b".to_owned()]));
         let (free, _) = LeaseAccount::new(&single, &endpoint, Options::new()).unwrap();
-        free.decide(&several);
+        free.decide(&several, 0);
         assert!(free.state.lock().refusal.as_ref().unwrap().contains("several regions (a, b)"));
-        free.decide(&single);
+        free.decide(&single, 0);
         assert_eq!(free.state.lock().refusal, None);
     }
 
     #[test]
-    fn a_check_is_due_when_properties_are_old_and_when_another_region_answers() {
+    fn a_check_is_due_when_properties_are_old_and_required_when_another_region_answers() {
         let endpoint = Url::parse("https://shop.example.com").unwrap();
-        let (account, _) =
-            LeaseAccount::new(&account(false, &["a"], &["a"], "Session"), &endpoint, Options::new()).unwrap();
+        let single = account(false, &["a"], &["a", "b"], "Session");
+        let (account, _) = LeaseAccount::new(&single, &endpoint, Options::new()).unwrap();
         // The properties are from 1970; one caller checks, and once.
-        assert_eq!((account.claim(), account.claim()), (true, false));
+        assert_eq!((account.claim(), account.claim()), (Some(0), None));
+        account.decide(&single, 0);
         let [a, b] = ["a", "b"].map(|name| Region::from(name.to_owned()));
         account.answered(&a);
         account.answered(&a);
-        assert!(!account.claim());
+        assert_eq!(account.claim(), None);
+        account.verdict().unwrap();
         account.answered(&b);
-        assert_eq!((account.claim(), account.claim()), (true, false));
+        assert_eq!((account.claim(), account.claim()), (Some(1), None));
+        // That read has failed, or the next move came before its end: no lease is written.
+        assert_eq!(account.verdict().unwrap_err().kind(), ErrorKind::Unavailable);
+        account.answered(&a);
+        account.decide(&single, 1);
+        assert_eq!(account.verdict().unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(account.claim(), Some(2));
+        account.decide(&single, 2);
+        account.verdict().unwrap();
     }
 }

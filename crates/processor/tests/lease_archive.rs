@@ -213,6 +213,7 @@ async fn what_is_no_archive_is_refused_with_a_sentence() {
         (with("version", json!(2)), "version 2"),
         (with("dialect", json!("java")), "\"java\""),
         (with("leases", json!({})), "damaged"),
+        (with("info", json!([])), ".info document is not a JSON object"),
     ] {
         let error = LeaseArchive::from_json(text.as_bytes()).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);

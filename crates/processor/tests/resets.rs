@@ -9,7 +9,7 @@ use std::sync::{
 
 use changefeed::{
     Control, Processor, Running, Scope, SeekTo,
-    core::{Container, ErrorKind, StartFrom, Write},
+    core::{Container, StartFrom, Write},
 };
 use changefeed_testkit::faulty::{Call, Fault};
 use serde_json::{Value, json};
@@ -89,16 +89,18 @@ async fn a_reset_deletes_the_positions_that_it_has_stored_and_no_later_ones() {
     // A seek writes `.info` while the reset is about to delete it.
     let (raw, deletes) = (shop.leases.clone(), Arc::new(AtomicU32::new(0)));
     let positions = json!([{ "range": "-FF", "start": "beginning" }]).to_string();
-    let counted = Arc::clone(&deletes);
+    let (counted, edited) = (Arc::clone(&deletes), raw.clone());
     let leases = faulty(&raw, move |call: &Call<'_>| {
         let is_info = |write: &Write| matches!(write, Write::Delete { id, .. } if id.as_str().ends_with(".info"));
         let deletes_info = matches!(call, Call::Write(batch) if batch.writes.iter().any(is_info));
-        match deletes_info && counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            true => Fault::Error(ErrorKind::PreconditionFailed),
-            false => Fault::None,
+        if !deletes_info || counted.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Fault::None;
         }
+        let (edited, positions) = (edited.clone(), positions.clone());
+        Fault::Latency(Box::pin(async move {
+            edit_info(&edited, |info| info["properties"]["cf.anchors"] = positions.as_str().into()).await;
+        }))
     });
-    edit_info(&raw, |info| info["properties"]["cf.anchors"] = positions.as_str().into()).await;
     let control = Control::new("mailer", &shop.orders, &leases).runtime(shop.runtime());
     control.reset().forced().apply().await.expect("reset");
     assert_eq!(deletes.load(Ordering::SeqCst), 2);

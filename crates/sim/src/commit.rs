@@ -129,7 +129,8 @@ impl Server {
                     && let Some(range) =
                         leases.leases().find(|lease| lease.document.key == key).and_then(|lease| lease.range.as_ref())
                 {
-                    sim.oracle.lock().reset_range(range, sim.scenario.processor.from_beginning);
+                    let starts = sim.scenario.processor.from_beginning.then(|| leases.starts());
+                    sim.oracle.lock().reset_range(range, starts);
                 }
                 leases.deleted(&key, writer, &mut sim.oracle.lock())
             }

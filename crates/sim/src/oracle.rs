@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use changefeed_core::Mode;
 
-use crate::checks::key_range::KeyRange;
+use crate::checks::{key_range::KeyRange, reset::StartPositions};
 
 /// A change of one item.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +78,8 @@ pub enum Target {
 }
 
 impl Target {
-    fn passes(self, change: &WrittenChange) -> bool {
+    /// Whether the change is before it.
+    pub fn passes(self, change: &WrittenChange) -> bool {
         match self {
             Self::After(lsn) => change.lsn <= lsn,
             Self::Since(moment) => change.written_at < moment,
@@ -283,12 +284,14 @@ impl Oracle {
     }
 
     /// A reset has deleted the lease of `range` after the others were created again: where a seek meanwhile moved it does
-    /// not count any more.
-    pub fn reset_range(&mut self, range: &KeyRange, from_beginning: bool) {
+    /// not count any more. `starts`: where ranges of a processor that begins at the beginning begin, as `.info` says, or said
+    /// before the reset deleted it: what is before that is not owed, since an earlier seek has passed it.
+    pub fn reset_range(&mut self, range: &KeyRange, starts: Option<&StartPositions>) {
         for change in self.changes.iter_mut().filter(|change| range.contains(&change.epk)) {
             let was_due = change.due_since.take().is_some();
             change.claimed |= was_due && change.claimed_before;
-            change.skipped |= was_due && change.handled == 0 && !from_beginning;
+            let passed = starts.is_none_or(|starts| starts.leave_out(change));
+            change.skipped |= was_due && change.handled == 0 && passed;
         }
     }
 

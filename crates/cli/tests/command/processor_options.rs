@@ -433,6 +433,9 @@ fn a_lease_container_that_deletes_items_is_refused() {
         let refused = shop.run(&["run"], &[&["--print"], more].concat());
         let said = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{more:?}: {said}");
-        assert!(said.contains("shop/leases deletes items after 3600 s (defaultTtl), leases among them"), "{more:?}: {said}");
+        assert!(
+            said.contains("shop/leases deletes items after 3600 s (defaultTtl), leases among them"),
+            "{more:?}: {said}"
+        );
     }
 }

@@ -307,23 +307,14 @@ impl<'a> Bootstrap<'a> {
         let mut info = InfoDocument::new(&id, field.clone(), positions);
         info.set_store(self.monitored.identity().store.as_str());
         info.set_account_host(&self.monitored.identity().account_host);
+        let before_reset = self.store.positions_before_reset_version().await;
         let until = lock.keep().await?;
         let created = self.ensure(&id, field.as_deref(), info.to_json(), until).await?;
-        self.forget_reset().await;
+        self.store.forget_positions_before_reset(before_reset).await;
         if created {
             return Ok(positions.clone());
         }
         Ok(self.read_info().await?.map_or_else(|| positions.clone(), |(info, ..)| info.start_positions()))
-    }
-
-    /// Deletes what a reset has left for hosts that ran: `.info` says from now on where ranges begin. If that fails, the next
-    /// reset overwrites it.
-    async fn forget_reset(&self) {
-        let id = self.store.prefix().reset_id();
-        let field = self.store.partition_key_field(&id);
-        if let Ok(Some(item)) = self.store.read_raw(&id, field.as_deref()).await {
-            drop(self.store.delete_raw(&id, field.as_deref(), &item.etag).await);
-        }
     }
 
     /// Sees to it that a document exists; false if this may not be the one. What became of a write that was not

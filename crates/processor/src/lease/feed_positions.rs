@@ -44,9 +44,12 @@ impl FeedPositions<'_> {
 
     /// Whether the store reads a range from this start: a start at a time is refused by some.
     pub(crate) async fn accepts(&self, range: &FeedRange, start: StartFrom) -> Result<bool> {
+        let is_time = matches!(start, StartFrom::Time(_));
         match self.first(range, start).await {
             Ok(_) => Ok(true),
             Err(error) if refuses_position(error.kind()) => Ok(false),
+            // A refusal comes at once. A store may look for the first change since a time for longer than it may read.
+            Err(error) if is_time && error.kind() == ErrorKind::Timeout => Ok(true),
             Err(error) => Err(error),
         }
     }

@@ -127,6 +127,21 @@ impl LeaseStore {
         Ok(Self { store_time: written.into_value().first().map(|written| written.timestamp), ..self })
     }
 
+    /// The version of the document in which a reset has left the start positions for hosts that run; `None` if there is none,
+    /// or if it cannot be read.
+    pub(crate) async fn positions_before_reset_version(&self) -> Option<ETag> {
+        let id = self.prefix.reset_id();
+        self.read_raw(&id, self.partition_key_field(&id).as_deref()).await.ok()?.map(|item| item.etag)
+    }
+
+    /// Deletes this version of that document: `.info` has been written since, and says where ranges begin. Another reset may
+    /// have written the document again meanwhile. If the delete fails, the next reset overwrites it.
+    pub(crate) async fn forget_positions_before_reset(&self, version: Option<ETag>) {
+        let Some(version) = version else { return };
+        let id = self.prefix.reset_id();
+        drop(self.delete_raw(&id, self.partition_key_field(&id).as_deref(), &version).await);
+    }
+
     /// The container that holds the leases.
     pub(crate) fn container(&self) -> &Container {
         &self.container

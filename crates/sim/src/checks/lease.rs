@@ -50,6 +50,31 @@ pub struct Writer {
 }
 
 impl Lease {
+    /// A document that was edited by hand.
+    pub fn edited(
+        old: Option<&Self>,
+        new: &Arc<LeaseDocument>,
+        range: Option<KeyRange>,
+        holder: Option<ProcessId>,
+        now: u64,
+    ) -> Self {
+        Self {
+            document: Arc::clone(new),
+            holder,
+            range,
+            written: now,
+            renewed: old.filter(|old| !old.is_renewed(new)).map_or(now, |old| old.renewed),
+            requested: old
+                .filter(|old| old.document.requested_by() == new.requested_by())
+                .and_then(|old| old.requested),
+            paused: None,
+            sought: old.and_then(|old| old.sought),
+            created: old.map_or(now, |old| old.created),
+            stale: false,
+            edited: true,
+        }
+    }
+
     /// Whether a write shows that the owner is alive, or that there is another: a request shows neither.
     pub fn is_renewed(&self, new: &LeaseDocument) -> bool {
         let before = &self.document;

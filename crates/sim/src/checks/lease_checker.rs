@@ -13,7 +13,7 @@ use super::{
     ownerships::Ownerships,
     position::check_position,
     reset::{Reset, StartPositions},
-    seek::{check_sought, target},
+    seek::{check_ended, target},
     takeover::{End, Process, ProcessKind, Takeover},
     tiling::Tiling,
 };
@@ -128,6 +128,11 @@ impl LeaseChecker {
         (self.resetting, self.tiling.complete) = (true, false);
         let starts = std::mem::take(&mut self.starts);
         self.reset = from_beginning.then_some(Reset { at: now, starts });
+    }
+
+    /// Where ranges begin, as `.info` says, or as it said before a reset deleted it.
+    pub fn starts(&self) -> &StartPositions {
+        self.reset.as_ref().map_or(&self.starts, |reset| &reset.starts)
     }
 
     /// Whether an operator has reset the processor, and no host has written `.info` since.
@@ -283,21 +288,7 @@ impl LeaseChecker {
             self.ended(old.holder, &new.token, writer, End::Abrupt);
             self.moves += 1;
         }
-        Lease {
-            document: Arc::clone(new),
-            holder,
-            range,
-            written: writer.now,
-            renewed: old.filter(|old| !old.is_renewed(new)).map_or(writer.now, |old| old.renewed),
-            requested: old
-                .filter(|old| old.document.requested_by() == new.requested_by())
-                .and_then(|old| old.requested),
-            paused: None,
-            sought: old.and_then(|old| old.sought),
-            created: old.map_or(writer.now, |old| old.created),
-            stale: false,
-            edited: true,
-        }
+        Lease::edited(old, new, range, holder, writer.now)
     }
 
     /// An operator used `Control`, or a host carries out what an operator did to a parent.
@@ -359,7 +350,7 @@ impl LeaseChecker {
             return Err(("S17", format!("{} resumed lease {token}", self.name(writer.process))));
         }
         if new.is_gone() && !before.is_gone() && kind != ProcessKind::DotNet {
-            self.check_ended(old, writer, oracle)?;
+            check_ended(old, &self.leases, &self.tiling.by_others, writer, oracle)?;
         }
         let moved = (&before.owner, before.epoch(), before.session()) != (&new.owner, new.epoch(), new.session());
         if !moved {
@@ -454,12 +445,9 @@ impl LeaseChecker {
 
     /// A host that was dropped renews nothing, even while its contexts are alive.
     fn check_dropped(&self, new: &LeaseDocument, writer: Writer) -> Result<(), Broken> {
-        let Some(dropped) = self.dropped.get(&writer.process) else { return Ok(()) };
         let renew = self.processes.get(&writer.process).map_or(0, |process| process.renew);
-        let late = writer.sent.saturating_sub(*dropped);
-        if late <= renew {
-            return Ok(());
-        }
+        let late = self.dropped.get(&writer.process).map(|dropped| writer.sent.saturating_sub(*dropped));
+        let Some(late) = late.filter(|late| *late > renew) else { return Ok(()) };
         let name = self.name(writer.process);
         Err(("L2", format!("{name} wrote lease {} {} ms after it was dropped", new.token, late / 1000)))
     }
@@ -497,22 +485,9 @@ impl LeaseChecker {
         }
         // A tombstone was checked when it became one; one that a .NET host made has only the mark of a seek.
         if !duplicate && !old.document.is_gone() {
-            self.check_ended(&old, writer, oracle)?;
+            check_ended(&old, &self.leases, &self.tiling.by_others, writer, oracle)?;
         }
         self.check_tiling()
-    }
-
-    /// A host ends a lease: its successors went along with the last seek, but for those that a .NET host has created since the
-    /// request was sent. It begins where it has read to, and nobody can prevent it.
-    fn check_ended(&self, old: &Lease, writer: Writer, oracle: &mut Oracle) -> Result<(), Broken> {
-        let by_dotnet = |lease: &Lease| lease.range.as_ref().is_some_and(|range| self.tiling.by_others.contains(range));
-        let unseen = |lease: &Lease| lease.created > writer.sent && by_dotnet(lease);
-        let generation = old.document.generation();
-        let undoes = |lease: &&Lease| unseen(lease) && lease.document.generation() < generation;
-        let ranges = self.leases.values().filter(undoes).filter_map(|lease| lease.range.as_ref());
-        let in_old = |range: &&KeyRange| old.range.as_ref().is_some_and(|old| old.overlaps(range));
-        ranges.filter(in_old).for_each(|range| oracle.seek_undone(range));
-        check_sought(old, self.leases.values().filter(|lease| !unseen(lease)))
     }
 
     fn check_tiling(&mut self) -> Result<(), Broken> {

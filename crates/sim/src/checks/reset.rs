@@ -8,6 +8,7 @@ use super::{
     lease::Writer,
     lease_document::{LeaseDocument, position},
 };
+use crate::oracle::{Target, WrittenChange};
 
 /// Where ranges begin, as `.info` says. Only positions that can be compared with those of leases count.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,13 @@ impl StartPositions {
             Some((KeyRange::from_token(entry["range"].as_str()?)?, at?))
         };
         Self(entries.iter().filter_map(comparable).collect())
+    }
+
+    /// Whether a change is before the start of its range.
+    pub fn leave_out(&self, change: &WrittenChange) -> bool {
+        let before =
+            |(range, start): &(KeyRange, u64)| range.contains(&change.epk) && Target::After(*start).passes(change);
+        self.0.iter().any(before)
     }
 
     fn of(&self, range: &KeyRange) -> impl Iterator<Item = u64> {

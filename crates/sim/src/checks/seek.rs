@@ -1,12 +1,17 @@
 //! S17 for seeks: the position that an operator chose, and that it is not undone.
 
+use std::collections::BTreeMap;
+
 use super::{
     Broken,
     key_range::{KeyRange, gaps},
-    lease::Lease,
-    lease_document::{LeaseDocument, Start},
+    lease::{Lease, Writer},
+    lease_document::{DocumentKey, LeaseDocument, Start},
 };
-use crate::{oracle::Target, runtime::EPOCH_MILLIS};
+use crate::{
+    oracle::{Oracle, Target},
+    runtime::EPOCH_MILLIS,
+};
 
 /// The position that a seek wrote.
 pub fn target(document: &LeaseDocument) -> Option<Target> {
@@ -44,4 +49,26 @@ pub fn check_sought<'a>(old: &Lease, leases: impl Iterator<Item = &'a Lease>) ->
         }
         None => Ok(()),
     }
+}
+
+/// A host ends a lease: its successors went along with the last seek, but for those that a .NET host has created since the
+/// request was sent, in ranges of `by_dotnet`. It begins where it has read to, and nobody can prevent it.
+///
+/// # Errors
+/// S17.
+pub fn check_ended(
+    old: &Lease,
+    leases: &BTreeMap<DocumentKey, Lease>,
+    by_dotnet: &[KeyRange],
+    writer: Writer,
+    oracle: &mut Oracle,
+) -> Result<(), Broken> {
+    let is_by_dotnet = |lease: &Lease| lease.range.as_ref().is_some_and(|range| by_dotnet.contains(range));
+    let unseen = |lease: &Lease| lease.created > writer.sent && is_by_dotnet(lease);
+    let generation = old.document.generation();
+    let undoes = |lease: &&Lease| unseen(lease) && lease.document.generation() < generation;
+    let ranges = leases.values().filter(undoes).filter_map(|lease| lease.range.as_ref());
+    let in_old = |range: &&KeyRange| old.range.as_ref().is_some_and(|old| old.overlaps(range));
+    ranges.filter(in_old).for_each(|range| oracle.seek_undone(range));
+    check_sought(old, leases.values().filter(|lease| !unseen(lease)))
 }

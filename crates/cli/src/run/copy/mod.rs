@@ -233,6 +233,15 @@ impl Copy {
         match self.monitored.read_item(key, info.id().as_str()).await {
             Ok(item) => Ok(info.etag() == Some(item.etag)),
             Err(error) if error.kind() == ErrorKind::ItemNotFound => Ok(info.change().current.is_none()),
+            Err(error) if error.kind() == ErrorKind::Forbidden => {
+                tracing::warn!(
+                    item = %info.id(),
+                    %error,
+                    "a copy has a higher LSN than a change, and is kept since the item cannot be read: grant items/read on the \
+                     monitored container, so that changes after a failover of its account are copied"
+                );
+                Ok(false)
+            }
             // It was deleted and created again since the host started, and only a failover loses versions.
             Err(error) if error.kind() == ErrorKind::ContainerNotFound => Ok(false),
             Err(error) => Err(error),

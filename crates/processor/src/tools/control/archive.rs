@@ -91,6 +91,11 @@ impl LeaseArchive {
         }
         let archive: Self = serde_json::from_value(value)
             .map_err(|error| refused("the archive of leases is damaged".to_owned()).with_source(error))?;
+        if archive.info.as_ref().is_some_and(|info| !info.is_object()) {
+            return Err(refused(
+                "the archive of leases is damaged: its .info document is not a JSON object".to_owned(),
+            ));
+        }
         if archive.dialect != DIALECT {
             return Err(refused(format!(
                 "the archive holds leases in the dialect {:?}, but this program knows {DIALECT:?} only",

@@ -144,7 +144,9 @@ impl Import {
         self.check_store()?;
         let plan = self.plan(self.control.lease_store()?.with_store_time().await?).await?;
         let now = self.control.clock().wall();
+        let before_reset = plan.store.positions_before_reset_version().await;
         write_info(&plan.store, &plan.info).await?;
+        plan.store.forget_positions_before_reset(before_reset).await;
         for (document, existing) in &plan.leases {
             let mut document = document.clone();
             document.touch(now);
@@ -282,8 +284,8 @@ impl Import {
         let mut info = match &self.archive.info {
             Some(archived) => {
                 let mut value = archived.clone();
-                value["id"] = id.as_str().into();
                 if let Some(members) = value.as_object_mut() {
+                    members.insert("id".to_owned(), id.as_str().into());
                     members.remove("partitionKey");
                     members.extend(store.partition_key_field(&id).map(|key| ("partitionKey".to_owned(), key.into())));
                 }

@@ -272,6 +272,8 @@ async fn move_start_positions(
     let id = store.prefix().info_id();
     let field = store.partition_key_field(&id);
     for _ in 0..CONFLICT_TRIES {
+        // What an earlier reset has left is older than this seek.
+        let before_reset = store.positions_before_reset_version().await;
         let Some(item) = store.read_raw(&id, field.as_deref()).await? else { return Ok(()) };
         let mut info = InfoDocument::parse(&item.body)?;
         let start_positions =
@@ -286,7 +288,11 @@ async fn move_start_positions(
         info.set_start_positions(&start_positions);
         match store.replace_raw(&id, field.as_deref(), info.to_json(), &item.etag).await {
             Err(error) if error.kind() == ErrorKind::PreconditionFailed || error.effect() == Effect::Unknown => {}
-            other => return other.map(drop),
+            Err(error) => return Err(error),
+            Ok(_) => {
+                store.forget_positions_before_reset(before_reset).await;
+                return Ok(());
+            }
         }
     }
     Err(kept_changing(&id))

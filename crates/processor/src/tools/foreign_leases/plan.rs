@@ -134,19 +134,25 @@ pub fn plan_import<'a>(
     let mut plan =
         ImportPlan { leases: Vec::new(), refused: Vec::new(), uncovered: Vec::new(), owned: Vec::new(), target };
     let (mut found, mut origins) = (Vec::new(), BTreeMap::new());
+    let (mut markers, mut locks) = (Vec::new(), Vec::new());
     for body in documents {
         match SourceDocument::parse(body) {
             Ok(SourceDocument::Lease(lease)) => found.push(lease),
-            Ok(SourceDocument::Marker(marker)) => plan.note(&mut origins, marker),
-            Ok(SourceDocument::Lock(id)) => {
-                let reason = "a host is creating leases, or died while it did: stop its hosts, then delete it";
-                plan.refused.push((id, reason.to_owned()));
-            }
+            Ok(SourceDocument::Marker(marker)) => markers.push(marker),
+            Ok(SourceDocument::Lock(id)) => locks.push(id),
             Ok(SourceDocument::Other) => {}
             Err(refused) => plan.refused.push(refused),
         }
     }
     let found = plan.of_one_processor(found);
+    // Those of another processor, whose ids begin alike, do not matter.
+    let marker_id = found.first().map(ForeignLease::marker_id);
+    let of_this = |id: &str| marker_id.as_deref().is_none_or(|own| stem(own) == stem(id));
+    markers.into_iter().filter(|marker| of_this(&marker.id)).for_each(|marker| plan.note(&mut origins, marker));
+    for id in locks.into_iter().filter(|id| of_this(id)) {
+        let reason = "a host is creating leases, or died while it did: stop its hosts, then delete it";
+        plan.refused.push((id, reason.to_owned()));
+    }
     let (tombstones, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|lease| lease.gone);
     let nothing = Origin::default();
     let add = |plan: &mut ImportPlan, lease: ForeignLease| {
@@ -169,6 +175,11 @@ pub fn plan_import<'a>(
         .flat_map(|physical| uncovered(&physical.range, plan.leases.iter().map(|lease| &lease.range)))
         .collect();
     Ok(plan)
+}
+
+/// The id of `.info` or `.lock` without its ending.
+fn stem(id: &str) -> &str {
+    id.rsplit_once('.').map_or(id, |(stem, _)| stem)
 }
 
 /// What is known of where the leases of a processor began.

@@ -76,7 +76,7 @@ impl SourceDocument {
                 Marker::parse(body, &value).map(Self::Marker).map_err(|why| (id.to_owned(), why))
             }
             Some("lock") if !is_lease => Ok(Self::Lock(id.to_owned())),
-            Some("time") if !is_lease => Ok(Self::Other),
+            Some("time" | "reset") if !is_lease => Ok(Self::Other),
             _ => ForeignLease::parse(body, &value).map(Self::Lease).map_err(|why| (id.to_owned(), why)),
         }
     }

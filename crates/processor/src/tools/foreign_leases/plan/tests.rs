@@ -324,7 +324,10 @@ fn a_tombstone_is_left_out_unless_no_lease_has_its_keys() {
 #[test]
 fn a_lock_and_leases_of_two_modes_are_refused() {
     let lease = own("0", |lease| lease.continuation = Some("\"5\"".to_owned()));
-    let locked = plan_from(&StartFrom::Now, &[&lease, r#"{"id":"x.lock","ttl":30}"#, r#"{"id":"x.time"}"#]);
+    let locked = plan_from(
+        &StartFrom::Now,
+        &[&lease, r#"{"id":"x.lock","ttl":30}"#, r#"{"id":"x.time"}"#, r#"{"id":"x.reset"}"#],
+    );
     assert_eq!(locked.refused.len(), 1);
     assert!(locked.check().unwrap_err().message().contains("a host is creating leases"), "{locked:?}");
     let at = |token: &'static str, mode| {
@@ -345,6 +348,9 @@ fn leases_of_two_processors_are_not_mixed() {
         )
     };
     let live = [range(1, "-1F", &[]), range(2, "1F-FF", &[])];
+    let others = [r#"{"id":"shop_orders.eu.lock"}"#, r#"{"id":"shop_orders.eu.info","properties":{"cf.store":"x"}}"#];
+    let own = [lease("shop_orders", "1"), lease("shop_orders", "2")];
+    plan(&live, &[&own[0], &own[1], others[0], others[1]]).check().expect("the other documents do not matter");
     let mixed = plan(&live, &[&lease("shop_orders", "1"), &lease("shop_orders.eu", "2")]);
     let error = mixed.check().unwrap_err();
     assert!(error.message().contains("shop_orders.eu..2"), "{error}");
