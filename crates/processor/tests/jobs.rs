@@ -166,8 +166,9 @@ async fn a_start_that_is_not_wanted_any_more_leaves_no_lock_and_no_lease_behind(
     let shop = Shop::new(2).await;
     let lock = shop.lock().await;
     let processor = job(&shop, "job-1", &Seen::default());
+    // Soon after the stop: the pauses between looks at the lock grow, up to what a start under way is given.
     let other = async {
-        pass(Duration::from_secs(2)).await;
+        pass(Duration::from_millis(1100)).await;
         shop.leases.delete(lock.as_str(), &lock).await.expect("delete");
     };
     let starting = processor.start_unless(pass(Duration::from_secs(1)));
