@@ -44,7 +44,7 @@ pub(crate) struct Args {
     pub(crate) mutants: bool,
 
     /// Seeds per planted bug before it counts as not found.
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 1000)]
     pub(crate) budget: u64,
 
     /// Number of threads.

@@ -374,7 +374,7 @@ impl Apply<'_> {
         // A .NET host needs some cycles of 13 s to do anything.
         self.scenario.chaos = chaos.max(200_000);
         self.scenario.workload.pause = self.scenario.workload.pause.max(self.scenario.chaos / 600);
-        if kind == NeighbourKind::DotNet && self.rng.chance(300) {
+        if kind == NeighbourKind::DotNet && self.rng.chance(600) {
             self.tombstones();
         }
     }
