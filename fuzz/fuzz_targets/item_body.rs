@@ -1,15 +1,10 @@
-//! Items as values of a user's type: whatever serde_json reads is read the same, without the members of the system, and
-//! nothing else is read.
+//! Items as values of a user's type: whatever serde_json reads is read the same, and nothing else is read.
 #![no_main]
-
-use std::collections::BTreeMap;
 
 use changefeed_core::parse_item;
 use libfuzzer_sys::fuzz_target;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-
-const SYSTEM_MEMBERS: [&str; 6] = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"];
 
 /// serde_json reads values that are nested less deeply than this.
 const DEPTH: usize = 120;
@@ -34,7 +29,10 @@ struct WithEtag {
 /// Compares what is read with what serde_json reads.
 fn compare<T: DeserializeOwned + PartialEq + std::fmt::Debug>(body: &[u8], expected: Option<T>) {
     match (parse_item::<T>(body).ok(), expected) {
-        (Some(read), None) => assert!(body.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > DEPTH, "{read:?}"),
+        (Some(read), None) => {
+            let opened = body.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+            assert!(opened > DEPTH, "{read:?}");
+        }
         (read, expected) => assert_eq!(read, expected),
     }
 }
@@ -45,12 +43,12 @@ fuzz_target!(|body: &[u8]| {
         assert!(parse_item::<Order>(body).is_err());
         return;
     }
-    let members = serde_json::from_slice::<BTreeMap<String, Value>>(body).ok().map(|mut members| {
-        members.retain(|name, _| !SYSTEM_MEMBERS.contains(&name.as_str()));
-        members
-    });
-    // A type ignores members that it does not name; one that is given twice is refused.
-    compare(body, members);
+    // An item is an object; serde_json reads a type from a list of its members as well.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        assert!(parse_item::<Order>(body).is_err() && parse_item::<WithEtag>(body).is_err());
+        return;
+    }
+    // Types, since they ignore members that they do not name, those of the system among them.
     compare(body, serde_json::from_slice::<Order>(body).ok());
     compare(body, serde_json::from_slice::<WithEtag>(body).ok());
 });
