@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that must hold, in one command: about 40 minutes on two cores. Installs what is missing (by
+# Everything that must hold, in one command: about 50 minutes on two cores. Installs what is missing (by
 # apt, pip, npm, cargo, Go and Maven); needs rustup (https://rustup.rs) to be there.
 # Usage: ./test.sh [quick | soak | --no-bench]
 #   quick       five minutes once everything is built: format, lints, tests of the processor, a hundred seeds
